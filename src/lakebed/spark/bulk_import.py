@@ -11,7 +11,7 @@ A reducer owns one range of keys, so its files and those of its neighbours at mo
 commit, of all rows or none, under the job id that the caller gave; a repeated import with the same id adds nothing. If
 anything fails before the commit, the table is unchanged, and files that were sent are orphans.
 
-Core types: :class:`Importer`, :class:`ImportReport`.
+Core types: :class:`Importer`.
 
 Errors: those of sources and rows before anything is committed; UnknownOutcomeError if the commit has no clear outcome.
 """
@@ -32,6 +32,7 @@ from lakebed.formats.reading_options import SPARK_FORMATS
 from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.ingest.growth import Growth
+from lakebed.ingest.imports import ImportReport, SourceReading
 from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.ingest.send import check_runs, commit_files, discard
 from lakebed.ingest.sources import SUFFIXES, find_files
@@ -43,14 +44,13 @@ from lakebed.model.checks import is_whole, shown
 from lakebed.spark import source_frames
 from lakebed.spark.batch import Place, decode, record_tasks, rows_of
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
-from lakebed.spark.import_source import SourceReading, SourceToStage, is_frame, part_rows
 from lakebed.spark.interrupt import Stop, current_stop
 from lakebed.spark.job_progress import Callback, JobSpan, Progress, in_phase, watched
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
-from lakebed.spark.staging import Quarantine, Rows, Staged, Staging, stage
+from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
@@ -67,31 +67,6 @@ if TYPE_CHECKING:
     from lakebed.settings import Settings
     from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
-
-
-@dataclass(frozen=True, slots=True)
-class ImportReport:
-    """The result of an import. ``repeated``: the job id was committed before, at ``version``; nothing was added.
-
-    ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
-    before the import. ``rejected`` rows are in the folder ``quarantine``. ``rows`` were imported, as ``rows_written``:
-    fewer, if rows with equal keys were merged.
-    """
-
-    table: str
-    job: str
-    rows: int
-    rows_written: int
-    files: int
-    size_bytes: int
-    source_files: int
-    map_tasks: int
-    reduce_tasks: int
-    version: int | None
-    repeated: bool = False
-    partitions_split: int = 0
-    rejected: int = 0
-    quarantine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +111,7 @@ class Importer:
         shuffle = self._shuffle(self.table.layout(), state.merge)
         reading = reading or SourceReading()
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
-        if is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
+        if source_frames.is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
             return self._staged(self._read_by_spark(given, format, shuffle, reading), request, quarantine)
         files = find_files(given, self.table.storage, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
         if not are_parquet(files, self.table.storage, replace(reading.options, format=format)):
@@ -184,7 +159,7 @@ class Importer:
 
     def _read_by_spark(self, data: Any, format: str | None, shuffle: Shuffle, reading: SourceReading) -> SourceToStage:
         reading.check_spark()
-        framed = is_frame(data)
+        framed = source_frames.is_frame(data)
         name = "the DataFrame" if framed else str(data)
         format = "parquet" if framed else source_frames.format_for(data, format, self.table.storage)
         untyped = not framed and format in source_frames.TEXT_FORMATS

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.export.run import ExportReport, ExportRequest, export
 from lakebed.ingest.attach import AttachReport, attach
+from lakebed.ingest.imports import ImportReport, SourceReading
 from lakebed.ingest.plan import Method
 from lakebed.inspect.history import committed_on_interrupt
 from lakebed.maintenance.compaction.plan import whole
@@ -32,7 +33,7 @@ from lakebed.model.operations import TableOperation
 from lakebed.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.retention.run import CollectionReport, collect_garbage
 from lakebed.spark.batch import Place, Tasks
-from lakebed.spark.bulk_import import Importer, ImportReport
+from lakebed.spark.bulk_import import Importer
 from lakebed.spark.executors import (
     attach_executor,
     export_executor,
@@ -41,7 +42,6 @@ from lakebed.spark.executors import (
     rewrite_executor,
     search_executor,
 )
-from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import current_stop
 from lakebed.spark.job_progress import Callback, in_phase
 from lakebed.spark.migration import migrate_rows

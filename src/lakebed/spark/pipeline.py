@@ -23,6 +23,7 @@ from lakebed.errors import Code
 from lakebed.export.run import ExportReport, ExportRequest
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.attach import AttachReport
+from lakebed.ingest.imports import ImportReport, SourceReading
 from lakebed.ingest.plan import Method, method_of
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
@@ -33,9 +34,7 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
-from lakebed.spark.bulk_import import ImportReport
 from lakebed.spark.executors import check_shared, place_of
-from lakebed.spark.import_source import SourceReading
 from lakebed.spark.interrupt import interruptible
 from lakebed.spark.job_progress import Callback, CallProgress
 from lakebed.spark.maintain import Maintenance, MaintenanceReport

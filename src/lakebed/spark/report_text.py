@@ -12,6 +12,7 @@ from typing import Any
 
 from lakebed.export.run import ExportReport
 from lakebed.ingest.attach import AttachReport
+from lakebed.ingest.imports import ImportReport
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport
@@ -19,7 +20,6 @@ from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.migration.run import MigrationReport
 from lakebed.model.wording import count_text, size_text
 from lakebed.retention.run import CollectionReport
-from lakebed.spark.bulk_import import ImportReport
 
 
 @singledispatch

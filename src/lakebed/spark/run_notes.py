@@ -12,13 +12,13 @@ from typing import TypeVar
 from lakebed.errors import Code
 from lakebed.export.run import ExportReport
 from lakebed.ingest.attach import AttachReport
+from lakebed.ingest.imports import ImportReport
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import IngestReport
 from lakebed.maintenance.rewrite.run import RewriteReport
 from lakebed.maintenance.splitting.run import JoinReport, SplitReport
 from lakebed.migration.run import MigrationReport
 from lakebed.retention.run import CollectionReport
-from lakebed.spark.bulk_import import ImportReport
 from lakebed.spark.job_progress import Callback, Progress
 from lakebed.spark.report_text import summary
 from lakebed.tracker.recorder import RunHandle

@@ -72,6 +72,13 @@ def check_format(format: str | None) -> None:
         raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {', '.join(FORMATS)}", format=format)
 
 
+def is_frame(given: Any) -> bool:
+    """Return whether the source is a DataFrame of Spark."""
+    from pyspark.sql import DataFrame
+
+    return isinstance(given, DataFrame)
+
+
 def format_for(source: Any, format: str | None, home: Storage) -> str:
     """Return the format of a source; if none is given, that of its first file.
 

@@ -11,7 +11,7 @@ user gave. Tasks put Parquet files there under new names, so nothing is ever ove
 commit, names the files that count: a file that it does not name, and a folder without it, belong to an attempt that did
 not commit, or that died just after its commit. An import that fails deletes its files.
 
-Core types: :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`RejectedRowsWriter`.
+Core types: :class:`SourceToStage`, :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`RejectedRowsWriter`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lakebed.spark.batch import (
     task_scratch,
 )
 from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
-from lakebed.spark.scattered import Scattered
+from lakebed.spark.scattered import Scattered, values_in
 from lakebed.spark.shuffle import Shuffle
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import create_until_clear
@@ -52,6 +52,8 @@ from lakebed.tracker.recorder import NO_RUN, RunHandle
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from lakebed.formats.reading_options import ReadingOptions
+    from lakebed.ingest.input_files import TextFields
     from lakebed.spark.interrupt import Stop
     from lakebed.storage.contract import Storage
 
@@ -157,6 +159,27 @@ _STAGED_SCHEMA = pa.schema([("payload", pa.binary())])
 
 Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceRows]]
 """From the batches that Spark gives a task to the rows of the source."""
+
+
+def part_rows(
+    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextFields, options: ReadingOptions
+) -> Iterator[SourceRows]:
+    """Return the rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
+    home = shuffle.place.connect()
+    for _, part in values_in(batches):
+        yield from part.open(home, text, options).rows
+
+
+@dataclass(frozen=True, slots=True)
+class SourceToStage:
+    """The frame whose tasks stage a source, how a task gets the rows, and how they become those of the table."""
+
+    frame: Any
+    rows: Rows
+    shuffle: Shuffle
+    conformer: Conformer
+    name: str
+    files: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ import pytest
 import lakebed
 from lakebed import Schema, StorageError
 from lakebed.engine import datafusion
+from lakebed.ingest.imports import SourceReading
 from lakebed.model.files import data_folder
 from lakebed.retention.run import gc
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer
-from lakebed.spark.import_source import SourceReading
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule

@@ -5,10 +5,10 @@ import pytest
 
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
+from lakebed.ingest.imports import SourceReading
 from lakebed.spark import bulk_import
 from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer
-from lakebed.spark.import_source import SourceReading
 from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
 from tests.unit.ingest.columns import fields, put, read, rows
 

@@ -6,13 +6,13 @@ import pytest
 
 from lakebed.export.run import ExportReport
 from lakebed.ingest.attach import AttachReport
+from lakebed.ingest.imports import ImportReport
 from lakebed.maintenance.compaction.run import CompactionReport
 from lakebed.maintenance.ingest_jobs import FailedRequest, IngestReport
 from lakebed.maintenance.splitting.run import JoinReport, SplitPartitionReport, SplitReport
 from lakebed.maintenance.view_feed import RefreshReport
 from lakebed.migration.run import MigrationReport
 from lakebed.retention.run import CollectionReport
-from lakebed.spark.bulk_import import ImportReport
 from lakebed.spark.report_text import summary
 
 KIB = 1024

@@ -1,29 +1,23 @@
-"""The source of a bulk import: how it is read, and how tasks stage it.
+"""Bulk imports as values: how the source is read, and what was imported. What runs them is an executor's.
 
-Core types: :class:`SourceReading`, :class:`SourceToStage`. Errors: UsageError for what excludes each other.
+Core types: :class:`SourceReading`, :class:`ImportReport`. Errors: UsageError for arguments that exclude each other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.ingest.conformer import Conformer
 from lakebed.model.checks import are_names, are_texts, check_flag, check_text, shown
-from lakebed.spark.scattered import values_in
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakebed.ingest.input_files import TextFields
-    from lakebed.ingest.source_rows import SourceRows
     from lakebed.model.schema import Schema
-    from lakebed.spark.shuffle import Shuffle
-    from lakebed.spark.staging import Rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,28 +81,25 @@ class SourceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceToStage:
-    """The frame whose tasks stage a source, how a task gets the rows, and how they become those of the table."""
+class ImportReport:
+    """The result of an import. ``repeated``: the job id was committed before, at ``version``; nothing was added.
 
-    frame: Any
-    rows: Rows
-    shuffle: Shuffle
-    conformer: Conformer
-    name: str
-    files: int = 0
+    ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
+    before the import. ``rejected`` rows are in the folder ``quarantine``. ``rows`` were imported, as ``rows_written``:
+    fewer, if rows with equal keys were merged.
+    """
 
-
-def is_frame(given: Any) -> bool:
-    """Return whether the source is a DataFrame of Spark."""
-    from pyspark.sql import DataFrame
-
-    return isinstance(given, DataFrame)
-
-
-def part_rows(
-    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextFields, options: ReadingOptions
-) -> Iterator[SourceRows]:
-    """Return the rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
-    home = shuffle.place.connect()
-    for _, part in values_in(batches):
-        yield from part.open(home, text, options).rows
+    table: str
+    job: str
+    rows: int
+    rows_written: int
+    files: int
+    size_bytes: int
+    source_files: int
+    map_tasks: int
+    reduce_tasks: int
+    version: int | None
+    repeated: bool = False
+    partitions_split: int = 0
+    rejected: int = 0
+    quarantine: str | None = None
