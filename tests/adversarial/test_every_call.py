@@ -37,6 +37,7 @@ from lakebed.table.instance import Instance
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.adversarial import spark_operations
 from tests.adversarial.torture import merge
+from tests.clocks import set_clock
 from tests.unit.cases import rewritten
 from tests.unit.retention.cases import AT_ONCE, Killed, let_time_pass
 
@@ -200,7 +201,7 @@ def alone(monkeypatch):
     for module in (merge_jobs, claims):
         monkeypatch.setattr(module, "this_process", lambda: ended)
     monkeypatch.setattr(tail.LogTail, "start_checkpoint", lambda one: one._write_checkpoint(one._head))
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, sleep=lambda _: None)
 
 
 def shown(lake):

@@ -16,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from tests.spark.commands import ROWS, counted, ran, table_beside_files
+from tests.terminals import set_stdin
 from tests.unit.cli.shapes import differences, documented
 from tests.workers import shared_workers
 
@@ -90,7 +91,7 @@ def test_a_rewrite_deletes_and_changes_rows_after_it_was_asked_for(
     words = ["table", "rewrite", "t", "--delete-where", "n < 10", "--set", "n=n + 1", "--where", "n % 2 = 0"]
     asked = ran(capsys, *words, "--dry-run")
     assert (asked["files"], asked["rows"]) == (1, ROWS)
-    monkeypatch.setattr("sys.stdin", io.StringIO("t\n"))
+    set_stdin(monkeypatch, io.StringIO("t\n"))
     assert main([*words, "--in-process"]) == 2
     assert "whether to rewrite rows of t" in capsys.readouterr().err
     report = ran(capsys, *words, "--in-process", "--yes")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,13 +12,9 @@ import pytest
 import lakebed
 from lakebed import UsageError
 from lakebed.spark import Pipeline, Progress
+from tests.terminals import Terminal
 
 WORKERS = "in-process[1]"
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.fixture
@@ -42,15 +38,13 @@ def test_a_callback_of_the_pipeline_hears_of_every_call(table: lakebed.Table, tm
         assert len(made) == heard
 
 
-def test_by_default_a_bar_is_shown_where_somebody_watches(
-    table: lakebed.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_default_a_bar_is_shown_where_somebody_watches(table: lakebed.Table, tmp_path: Path) -> None:
     terminal, log = Terminal(), io.StringIO()
     with Pipeline(lakebed.open(str(tmp_path / "lake")), launcher=WORKERS) as pipeline:
-        monkeypatch.setattr(sys, "stderr", log)
-        pipeline.export("t", str(tmp_path / "one"))
-        monkeypatch.setattr(sys, "stderr", terminal)
-        pipeline.export("t", str(tmp_path / "two"))
+        with contextlib.redirect_stderr(log):
+            pipeline.export("t", str(tmp_path / "one"))
+        with contextlib.redirect_stderr(terminal):
+            pipeline.export("t", str(tmp_path / "two"))
     assert log.getvalue() == ""
     assert "export t: export" in terminal.getvalue()
     assert "export t: 20 rows in" in terminal.getvalue()

@@ -20,6 +20,7 @@ from lakebed.state.catalog import RegisterTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogUrl, commit, logged
+from tests.clocks import set_clock
 from tests.postgres.cluster import PASSWORD
 
 LOCK = "LOCK TABLE lakebed_entries IN SHARE MODE"
@@ -104,7 +105,7 @@ def test_a_reader_waits_for_a_restart(cluster, location, monkeypatch):
         if len(pauses) == 2:
             cluster.start()
 
-    monkeypatch.setattr(clock, "sleep", pause)
+    set_clock(monkeypatch, sleep=pause)
     assert log.get(1) == b"one"
     assert len(pauses) >= 2
 

@@ -11,7 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.cli import diagnosis, main
+from lakebed.cli import main
+from tests.clocks import set_clock
 from tests.s3.conftest import S3Request, S3Server, Spoilt
 
 Findings = dict[str, dict[str, str]]
@@ -130,7 +131,7 @@ def test_a_clock_that_differs_from_the_stores_is_a_warning(
     bucket: str, doctor: Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = clock.now
-    monkeypatch.setattr(diagnosis.clock, "now", lambda: now() + timedelta(minutes=2))
+    set_clock(monkeypatch, now=lambda: now() + timedelta(minutes=2))
     found = doctor(bucket)["clock"]
     assert found["status"] == "warning"
     assert found["remedy"] == "synchronise this machine's clock by NTP"

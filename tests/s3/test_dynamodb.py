@@ -19,6 +19,7 @@ from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.log_processes import LogProcesses
 from lakebed.testing.logs import LogConformance, LogUrl
+from tests.clocks import set_clock
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -66,7 +67,7 @@ def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spo
 
 def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, monkeypatch):
     """The first put of the probe takes effect, and its answer is lost."""
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, sleep=lambda _: None)
     put, outcomes = DynamoTable.put, []
 
     def lossy(table, *given):
@@ -160,7 +161,7 @@ FOREIGN = {
 
 @pytest.fixture
 def no_pauses(monkeypatch):
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, sleep=lambda _: None)
 
 
 CALLS = {

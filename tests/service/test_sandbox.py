@@ -12,6 +12,7 @@ from lakebed.errors import NotFoundError, UsageError
 from lakebed.security.principal import Permission, Principal
 from lakebed.security.roles import Role
 from lakebed.sql.limited import Limits
+from tests.clocks import set_clock
 from tests.waiting import until
 
 LIMITS = Limits(memory_bytes=256 * 1024 * 1024, timeout_s=600.0)
@@ -105,7 +106,7 @@ def test_a_statement_without_end_of_memory_is_refused(lake, statement):
 def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, monkeypatch):
     failure, passed_s = [], [0.0]
     now_s = clock.monotonic_s
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s() + passed_s[0])
+    set_clock(monkeypatch, monotonic_s=lambda: now_s() + passed_s[0])
 
     def long():
         try:

@@ -12,8 +12,8 @@ from lakebed import KeyRange, Schema
 from lakebed.errors import Code, NotFoundError, NotRetainedError, RejectedError, UsageError
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.retention.run import collect_garbage
-from lakebed.snapshot import table_reads
 from lakebed.state.time_travel import moment_in
+from tests.clocks import set_clock
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 
@@ -110,7 +110,7 @@ def test_a_time_a_moment_ahead_is_waited_for_and_has_what_came_meanwhile(table, 
         slept.append(seconds)
         table.write(rows(4))
 
-    monkeypatch.setattr(table_reads.clock, "sleep", sleep)
+    set_clock(monkeypatch, sleep=sleep)
     found = table.at(time=table.log.now() + dt.timedelta(seconds=5))
     assert found.version == 5
     assert len(slept) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shutil
@@ -14,6 +15,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
+from tests.terminals import Terminal, set_stdin
 from tests.unit.cli.conftest import Cli, readings
 
 
@@ -124,24 +126,19 @@ def test_a_table_is_shown_renamed_and_taken_off_and_on(cli: Cli, table: str) -> 
     assert cli("table", "show", "other", "--json").json["online"] is True
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.mark.parametrize(
     ("typed", "code", "left"), [("readings\n", 0, []), ("yes\n", 2, ["readings"]), ("", 2, ["readings"])]
 )
 def test_on_a_terminal_drop_wants_the_name_typed(
     cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch, *, typed: str, code: int, left: list[str]
 ) -> None:
-    monkeypatch.setattr("sys.stdin", Terminal(typed))
+    set_stdin(monkeypatch, Terminal(typed))
     assert cli("table", "drop", table).code == code
     assert cli("table", "list", "--json").json["tables"] == left
 
 
 def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
+    set_stdin(monkeypatch, io.StringIO("readings\n"))
     assert cli("table", "drop", table).code == 2
     assert cli("table", "drop", table, "--yes").code == 0
     assert cli("get", table, "Ulm", "1").code == 4
@@ -162,7 +159,7 @@ def test_away_from_a_terminal_drop_wants_yes(cli: Cli, table: str, monkeypatch: 
 def test_a_command_that_asks_first_says_that_there_is_no_such_table(
     cli: Cli, words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("gone\n"))
+    set_stdin(monkeypatch, io.StringIO("gone\n"))
 
     ran = cli(*words)
 
@@ -179,14 +176,14 @@ def test_remove_says_what_would_go_and_asks_before_it_goes(
 
     asked = cli("--json", "remove", table, "--prefix", "Ulm", "--dry-run").json
     assert (asked["rows"], asked["version"]) == (going, None)
-    monkeypatch.setattr("sys.stdin", Terminal("no\n"))
+    set_stdin(monkeypatch, Terminal("no\n"))
     assert cli("remove", table, "--prefix", "Ulm").code == 2
-    monkeypatch.setattr("sys.stdin", io.StringIO("readings\n"))
+    set_stdin(monkeypatch, io.StringIO("readings\n"))
     assert cli("remove", table, "--prefix", "Ulm").code == 2
     assert cli("remove", table, "--yes").code == 2
     assert len(cli("--json", "scan", table).lines) == before
 
-    monkeypatch.setattr("sys.stdin", Terminal("readings\n"))
+    set_stdin(monkeypatch, Terminal("readings\n"))
     assert cli("remove", table, "--prefix", "Ulm", "--fence").code == 0
     assert len(cli("--json", "scan", table).lines) == before - going
     assert "for good" in cli("history", table, "--limit", "1").out
@@ -389,8 +386,9 @@ def test_a_bar_is_for_terminals_that_do_not_show_the_rows(
     cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert cli("scan", table).err == ""
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    assert "scan readings: 5 rows" in cli("scan", table).err
+    with contextlib.redirect_stderr(Terminal()) as terminal:
+        cli("scan", table)
+    assert "scan readings: 5 rows" in terminal.getvalue()
 
 
 def test_text_comes_in_columns(cli: Cli, table: str) -> None:

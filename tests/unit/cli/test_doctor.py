@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from lakebed import clock
-from lakebed.cli import diagnosis
 from lakebed.cli.diagnosis import Need, package_checks
 from lakebed.errors import Code
 from lakebed.storage import LocalStorage
 from lakebed.storage.contract import PutOutcome
+from tests.clocks import set_clock
 from tests.unit.cli.conftest import Cli
 
 
@@ -100,7 +100,7 @@ def test_the_clock_is_compared_with_that_of_the_store(
 ) -> None:
     at = clock.now()
     monkeypatch.setattr(LocalStorage, "now", lambda _: at)
-    monkeypatch.setattr(diagnosis.clock, "now", lambda: at + timedelta(seconds=ahead))
+    set_clock(monkeypatch, now=lambda: at + timedelta(seconds=ahead))
     found = checks_of(cli)["clock"]
     assert (found["status"], found["found"]) == (expected[0], f"this machine is {expected[1]} the store")
     assert ("refuse" in (found["remedy"] or "")) == (ahead == -1000)

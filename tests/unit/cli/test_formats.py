@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -15,12 +15,8 @@ from lakebed import telemetry
 from lakebed.cli import main
 from lakebed.cli.fitting import cells, cut, fit
 from lakebed.cli.pager import paged
+from tests.terminals import Terminal
 from tests.unit.cli.conftest import Cli
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 @pytest.mark.parametrize(
@@ -40,24 +36,22 @@ def test_rows_in_text_formats(cli: Cli, table: str, row_format: str, lines: list
 
 @pytest.mark.parametrize("words", [["--prefix", "nowhere"], []])
 @pytest.mark.parametrize("row_format", ["arrow", "parquet"])
-def test_rows_in_binary_formats(
-    cli: Cli, table: str, words: list[str], row_format: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_in_binary_formats(cli: Cli, table: str, words: list[str], row_format: str) -> None:
     expected = cli("scan", table, *words, "--json").lines
     written = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written))
-    assert main(["scan", table, *words, "--format", row_format]) == 0
-    sys.stdout.flush()
+    with contextlib.redirect_stdout(io.TextIOWrapper(written)) as output:
+        assert main(["scan", table, *words, "--format", row_format]) == 0
+        output.flush()
     source = io.BytesIO(written.getvalue())
     found = pq.read_table(source) if row_format == "parquet" else pa.ipc.open_stream(source).read_all()
     assert found.schema.names == ["place", "sensor", "at", "reading", "note"]
     assert found["sensor"].to_pylist() == [row["sensor"] for row in expected]
 
 
-def test_a_binary_format_refuses_a_terminal(cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "stdout", Terminal())
-    assert main(["scan", table, "--format", "parquet"]) == 2
-    assert sys.stdout.getvalue() == ""  # type: ignore[attr-defined]
+def test_a_binary_format_refuses_a_terminal(cli: Cli, table: str) -> None:
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        assert main(["scan", table, "--format", "parquet"]) == 2
+    assert terminal.getvalue() == ""
 
 
 def test_no_rows_are_an_array_without_items(cli: Cli, table: str) -> None:
@@ -133,10 +127,9 @@ def test_a_wide_table_says_what_it_leaves_out(
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("LAKEBED_PAGER", "")
     monkeypatch.setenv("NO_COLOR", "1")
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
     capsys.readouterr()
-    assert main(["scan", table]) == 0
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        assert main(["scan", table]) == 0
     assert max(map(cells, terminal.getvalue().splitlines())) <= 40
     assert "not shown, since they do not fit: at; --format csv has all" in capsys.readouterr().err
 
@@ -149,9 +142,7 @@ def test_only_output_that_is_longer_than_the_screen_goes_to_the_pager(
     seen.touch()
     monkeypatch.setenv("LINES", "20")
     monkeypatch.setenv("LAKEBED_PAGER", f"sh -c 'cat > {seen}'")
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stdout", terminal)
-    with paged():
+    with contextlib.redirect_stdout(Terminal()) as terminal, paged():
         for n in range(lines):
             print(n)
     assert seen.read_text("utf-8") == pages

@@ -14,22 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from lakebed import clock
 from lakebed.drawing.progress_bar import ProgressBar
+from tests.clocks import set_clock
+from tests.terminals import Terminal
 
 REMOVED = "\x1b[?25h\r\x1b[1A\x1b[2K"
 """What ends a bar: the cursor is shown again, and the line of the bar erased."""
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture
 def now_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [100.0]
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now[0])
+    set_clock(monkeypatch, monotonic_s=lambda: now[0])
     return now
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 import decimal
-import io
 import re
 from typing import Any
 
@@ -14,6 +14,7 @@ import pytest
 from lakebed.cli.render import Output, columns, key_text, shown
 from lakebed.model.json_values import encode_array, plain
 from lakebed.model.wording import size_text
+from tests.terminals import Terminal
 
 NEW_YORK = dt.timezone(dt.timedelta(hours=-5))
 
@@ -84,21 +85,15 @@ def test_columns_are_as_wide_as_they_need() -> None:
     assert list(columns(("name",), []).lines([])) == ["name"]
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 def test_a_terminal_sees_the_same_columns_with_a_bold_heading(monkeypatch: pytest.MonkeyPatch) -> None:
     """In batches: one heading, and the widths of the batch before. Text that looks like markup is text."""
-    screen = Terminal()
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("sys.stdout", screen)
     batches = [
         pa.record_batch({"name": names, "n": numbers})
         for names, numbers in ((["[b]", "longer"], [1, 22]), (["c"], [3]))
     ]
-    assert Output(as_json=False).rows(batches[0].schema, batches) == 3
+    with contextlib.redirect_stdout(Terminal()) as screen:
+        assert Output(as_json=False).rows(batches[0].schema, batches) == 3
     heading, *lines = screen.getvalue().splitlines()
     assert "\x1b[1m" in heading
     assert re.sub(r"\x1b\[\d+m", "", heading).rstrip() == "name     n"
@@ -109,10 +104,9 @@ def test_a_terminal_sees_the_same_columns_with_a_bold_heading(monkeypatch: pytes
 
 
 def test_a_narrow_terminal_cuts_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    screen = Terminal()
     monkeypatch.setenv("COLUMNS", "20")
-    monkeypatch.setattr("sys.stdout", screen)
-    Output(as_json=False).document({}, [columns(("name", "text"), [("a", "x" * 30)])])
+    with contextlib.redirect_stdout(Terminal()) as screen:
+        Output(as_json=False).document({}, [columns(("name", "text"), [("a", "x" * 30)])])
     assert screen.getvalue().splitlines()[1] == "a     xxxxxxxxxxxxx…"
 
 

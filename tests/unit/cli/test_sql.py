@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-import sys
 
 import pytest
 
 import lakebed
 from lakebed.cli import sql_prompt
 from lakebed.cli.render import Output
+from tests.terminals import Terminal, set_stdin
 
 
 @pytest.fixture
@@ -17,9 +17,7 @@ def typed(monkeypatch):
     """Stands for lines on stdin; ``terminal`` says that somebody types them."""
 
     def lines(text, *, terminal=False):
-        stream = io.StringIO(text)
-        stream.isatty = lambda: terminal
-        monkeypatch.setattr(sys, "stdin", stream)
+        set_stdin(monkeypatch, Terminal(text) if terminal else io.StringIO(text))
 
     return lines
 

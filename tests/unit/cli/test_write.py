@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import json
-import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,6 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
+from tests.terminals import set_stdin
 from tests.unit.cli.conftest import Cli
 
 USERS = "id;name;born\n1;Ann;1990-01-31\n2;Bob;NA\n"
@@ -105,7 +105,7 @@ def test_a_failed_first_write_keeps_a_table_that_another_process_uses(
 
 def test_standard_input_is_a_file(lake: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     def pipe(data: bytes) -> None:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+        set_stdin(monkeypatch, io.TextIOWrapper(io.BytesIO(data)))
 
     pipe(gzip.compress(USERS.encode()))
     assert lake("write", "users", "-", "--key", "id", "--json").json["rows_added"] == 2

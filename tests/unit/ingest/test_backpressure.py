@@ -12,6 +12,7 @@ from lakebed.ingest import send as backpressure
 from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.state.checkpoint_codec import of_table
 from lakebed.state.transactions import CloseJob, Job, OpenJob, Request, Source, SubmitRequests
+from tests.clocks import set_clock
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def test_after_a_compaction_writes_are_taken_again(table, tmp_path):
 def test_a_write_waits_while_the_partition_is_compacted(table, tmp_path, monkeypatch):
     waits = threading.Event()
     sleep = clock.sleep
-    monkeypatch.setattr(clock, "sleep", lambda seconds: (waits.set(), sleep(min(seconds, 0.01)))[1])
+    set_clock(monkeypatch, sleep=lambda seconds: (waits.set(), sleep(min(seconds, 0.01)))[1])
     written = []
 
     def execute(tasks):

@@ -6,7 +6,6 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from lakebed import clock
 from lakebed.errors import Code, ContentionError, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.ingest.send import commit_files
 from lakebed.log import group_commit
@@ -16,12 +15,13 @@ from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.keys import EncodedRange
 from lakebed.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.retention.cases import letters, made, objects, on, rows
 
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch):
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, sleep=lambda _: None)
 
 
 def faulty(table, fault, operation, name, *calls):
@@ -72,7 +72,7 @@ def test_a_write_that_loses_every_race_leaves_nothing(monkeypatch):
     loser.state()
     table.write(rows("b"))
     before = objects(table)
-    monkeypatch.setattr(clock, "monotonic_s", lambda: float(next(now)))
+    set_clock(monkeypatch, monotonic_s=lambda: float(next(now)))
     with pytest.raises(ContentionError, match="other writers won"):
         loser.write(rows("c"))
     assert objects(table) == before

@@ -5,6 +5,7 @@ import pytest
 from lakebed import clock
 from lakebed.log.tail import LogTail
 from lakebed.storage import connect
+from tests.clocks import set_clock
 
 
 @pytest.fixture
@@ -15,7 +16,7 @@ def store():
 @pytest.fixture(autouse=True)
 def _no_waiting(request, monkeypatch):
     if "real_waiting" not in request.fixturenames:
-        monkeypatch.setattr(clock, "sleep", lambda _: None)
+        set_clock(monkeypatch, sleep=lambda _: None)
 
 
 @pytest.fixture

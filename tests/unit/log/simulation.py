@@ -16,6 +16,7 @@ from lakebed.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
+from tests.clocks import set_clock
 from tests.unit.log.schedule import Lock
 from tests.unit.log.world import HISTORY_S, KEYS, TABLE_ID, Process, World, expect
 from tests.unit.state.cases import SCHEMA
@@ -36,13 +37,16 @@ def drawn_by(world, monkeypatch):
     """Time, chance and waiting are the seed's, and limits are so small that they are met."""
     random = Random(world.random.random())
     with monkeypatch.context() as patch:
-        patch.setattr(clock, "now", lambda: world.inner.time.replace(year=random.randint(2020, 2040)))
-        patch.setattr(clock, "sleep", lambda _: world.schedule.pause("sleeps"))
-        patch.setattr(clock, "jitter_s", lambda _: 0.0)
-        patch.setattr(clock, "random_token", lambda: f"{random.getrandbits(128):032x}")
+        set_clock(
+            patch,
+            now=lambda: world.inner.time.replace(year=random.randint(2020, 2040)),
+            sleep=lambda _: world.schedule.pause("sleeps"),
+            jitter_s=lambda _: 0.0,
+            random_token=lambda: f"{random.getrandbits(128):032x}",
+            monotonic_s=lambda: len(world.schedule.trace) * 0.1,
+        )
         patch.setattr(probe, "random_token", clock.random_token)
         patch.setattr(committer, "this_writer", lambda: "simulated")
-        patch.setattr(clock, "monotonic_s", lambda: len(world.schedule.trace) * 0.1)
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
         patch.setattr(group_commit, "SETTLE_MAX", 3)
         patch.setattr(committer, "LOSING_S", 10.0)

@@ -22,6 +22,7 @@ from lakebed.state.columns import Columns
 from lakebed.state.invariants import check_invariants
 from lakebed.state.transactions import CreateTable, ProposeSplit
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.log.cases import LOG, adding, created, log_on
 from tests.unit.state.cases import SCHEMA, key
 
@@ -267,7 +268,7 @@ def test_a_reader_moves_on_when_the_log_is_truncated_beyond_its_checkpoint(store
     log.commit(adding("g"))
     log.truncate(log.retain_checkpoint() - 1)
     now_s = clock.monotonic_s() + checkpoint.CHECK_INTERVAL_S
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    set_clock(monkeypatch, monotonic_s=lambda: now_s)
     assert not reader.checkpoints.due()
 
     assert reader.follow() == log.head.state
@@ -312,7 +313,7 @@ def test_a_reader_moves_on_to_the_checkpoints_of_others(store, monkeypatch):
     log.commit(adding("g"))
     assert len(reader.follow().references.changes) == 1
     now_s = clock.monotonic_s() + checkpoint.CHECK_INTERVAL_S
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    set_clock(monkeypatch, monotonic_s=lambda: now_s)
 
     assert reader.follow() == log.head.state
     assert isinstance(reader.head.state.files.base, Columns)

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from lakebed import clock
 from lakebed.errors import ContentionError, StorageError
 from lakebed.log import committer, group_commit, queue
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
 from lakebed.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.log.cases import adding, created, log_on
 
 
@@ -252,8 +252,7 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
     """A rival takes each version just before; the waits alone make the time."""
     created(store)
     now_s = [0.0]
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s[0])
-    monkeypatch.setattr(clock, "sleep", lambda seconds: now_s.__setitem__(0, now_s[0] + seconds))
+    set_clock(monkeypatch, monotonic_s=lambda: now_s[0], sleep=lambda seconds: now_s.__setitem__(0, now_s[0] + seconds))
     rival = log_on(store)
     names = iter(range(100_000))
 

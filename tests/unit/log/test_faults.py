@@ -29,6 +29,7 @@ from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.state.transactions import CloseJob, OpenJob
 from lakebed.storage import LocalStorage, connect
 from lakebed.testing.faults import CountingStorage
+from tests.clocks import set_clock
 from tests.documents import rewritten
 from tests.unit.log.cases import LOG, adding, created, log_on
 from tests.unit.state.cases import SCHEMA, job
@@ -350,9 +351,9 @@ def test_a_writer_whose_clock_is_wrong_changes_neither_order_nor_times(tmp_path,
     other = lakebed.open(table.storage.url).table("t")
     true = clock.now
     for count in range(6):
-        monkeypatch.setattr(clock, "now", lambda: true() + dt.timedelta(hours=hours))
+        set_clock(monkeypatch, now=lambda: true() + dt.timedelta(hours=hours))
         table.write(rows("ab"), commit_id=f"wrong {count}")
-        monkeypatch.setattr(clock, "now", true)
+        set_clock(monkeypatch, now=true)
         other.write(rows("ab"), commit_id=f"right {count}")
     keys = [f"{clock} {count}" for count in range(6) for clock in ("wrong", "right")]
     assert other.history().column("request_key").to_pylist() == [*reversed(keys), None]

@@ -10,7 +10,6 @@ import datetime as dt
 
 from msgspec.structs import replace
 
-from lakebed import clock
 from lakebed.log import checkpoint
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.maintenance.compaction.plan import plan as plan_compaction
@@ -28,6 +27,7 @@ from lakebed.state.transactions import (
     RetireFiles,
 )
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.log.cases import LOG, Overtaken, adding, created, log_on
 from tests.unit.state.cases import drawn, job, key, new_file
 
@@ -134,7 +134,7 @@ def test_a_worker_that_stood_still_past_its_claim_commits_nothing(store):
 def at(monkeypatch, hours):
     """This process believes that it is so many hours later than it is."""
     now = dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)
-    monkeypatch.setattr(clock, "now", lambda: now)
+    set_clock(monkeypatch, now=lambda: now)
 
 
 def test_what_a_fast_clock_merged_is_seen_by_everyone_at_once(store, monkeypatch):

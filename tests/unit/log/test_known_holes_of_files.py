@@ -22,6 +22,7 @@ from lakebed.state.machine import TABLE
 from lakebed.state.transactions import Job, OpenJob, ProposeOutput
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.unit.log.cases import Overtaken
 from tests.unit.retention.cases import Killed, Mortal, let_time_pass
@@ -123,9 +124,9 @@ def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(in
     table.write(rows("cd"))
     merge(table, KeyRange())
     true = clock.now
-    monkeypatch.setattr(clock, "now", lambda: true() + dt.timedelta(hours=1))
+    set_clock(monkeypatch, now=lambda: true() + dt.timedelta(hours=1))
     report = collect_garbage(table)
-    monkeypatch.setattr(clock, "now", true)
+    set_clock(monkeypatch, now=true)
     assert (report.files, report.waiting) == (0, 2)
     assert letters(table) == "abcd"
 

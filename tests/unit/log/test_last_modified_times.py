@@ -6,7 +6,6 @@ import os
 import pytest
 
 import lakebed
-from lakebed import clock
 from lakebed.errors import DamagedError
 from lakebed.log import entry as entries
 from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
@@ -14,6 +13,7 @@ from lakebed.log.last_modified_times import to_us
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.documents import rewritten
 from tests.unit.log.cases import LOG, adding, created, log_on
 
@@ -31,7 +31,7 @@ def unhurried(monkeypatch):
         now[0] += step[0]
         return now[0]
 
-    monkeypatch.setattr(clock, "monotonic_s", look)
+    set_clock(monkeypatch, monotonic_s=look)
     return step
 
 

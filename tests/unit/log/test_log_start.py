@@ -2,13 +2,13 @@
 
 import pytest
 
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.storage import connect
 from lakebed.storage.retries import ATTEMPTS_MAX
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 
 NAME = "tables/t/log/log-start.ndjson"
 
@@ -22,7 +22,7 @@ def store():
 def waits(monkeypatch):
     """No wait between two puts takes time here."""
     waited = []
-    monkeypatch.setattr(clock, "sleep", waited.append)
+    set_clock(monkeypatch, sleep=waited.append)
     return waited
 
 

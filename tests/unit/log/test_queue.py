@@ -5,10 +5,10 @@ from functools import partial
 
 import pytest
 
-from lakebed import clock
 from lakebed.log import queue as log_queue
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import ABOUT_S, RUN_MAX, RUN_S, TURNLESS_S, WAIT_MAX_S, CommitBackoff, Queue, Ticket
+from tests.clocks import set_clock
 from tests.interrupts import interrupted_at
 from tests.waiting import WAIT_S, until
 
@@ -120,8 +120,7 @@ def test_who_waits_is_woken_in_another_thread():
 def now_s(monkeypatch):
     """A clock that stands still, and the longest of each random wait."""
     now = [100.0]
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now[0])
-    monkeypatch.setattr(clock, "jitter_s", lambda limit: limit)
+    set_clock(monkeypatch, monotonic_s=lambda: now[0], jitter_s=lambda limit: limit)
     return now
 
 

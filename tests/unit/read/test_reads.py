@@ -18,6 +18,7 @@ from lakebed.read.slices import reversed_rows
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import ProposeSplit
 from lakebed.table.table import Table
+from tests.clocks import set_clock
 from tests.unit.cases import compact
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
@@ -442,7 +443,7 @@ def test_a_read_waits_for_a_number_that_another_process_tells_of(table):
 def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     slept = []
     monkeypatch.setattr("lakebed.snapshot.table_reads.WAIT_S", 0.02)
-    monkeypatch.setattr(clock, "sleep", slept.append)
+    set_clock(monkeypatch, sleep=slept.append)
     with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and version 99 did not appear"):
         table.get_many([("a", 0)], at_least=99)
     assert slept

@@ -16,6 +16,7 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.retention.run import collect_garbage
 from lakebed.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.unit.cases import compact
 from tests.unit.retention.cases import (
@@ -392,7 +393,7 @@ def test_a_sweep_overtaken_by_a_compaction_and_a_collection_does_no_harm(operati
 
 def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     """The next sweep finds the cutoff in the log, and goes on from there."""
-    monkeypatch.setattr("lakebed.clock.sleep", lambda _seconds: None)
+    set_clock(monkeypatch, sleep=lambda _seconds: None)
     orphaned(table)
     lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError):
@@ -407,7 +408,7 @@ def test_a_wrong_clock_of_the_store_only_changes_when(table, skew, monkeypatch):
     """Back, and nothing goes; ahead, and who is uploading is refused. Nobody who comes later is; other clocks: none."""
     orphaned(table)
     true = clock.now
-    monkeypatch.setattr(clock, "now", lambda: true() - skew)
+    set_clock(monkeypatch, now=lambda: true() - skew)
     skewed = on(table, Ahead(table.storage, skew))
     late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: delete_orphans(skewed, force=True)))
     if skew > dt.timedelta(0):

@@ -12,6 +12,7 @@ from lakebed.model.stored_documents import encode_document
 from lakebed.retention.run import collect_garbage
 from lakebed.snapshot.pins import Pin, read_pins
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.cases import compact
 from tests.unit.retention.cases import Ahead, Meanwhile, letters, made, objects, on, pins, rows, sound
 
@@ -163,7 +164,7 @@ def test_a_pin_is_dead_by_the_stores_clock_alone(table, monkeypatch):
     with table.pin():
         true = clock.now
         for wrong in (dt.timedelta(days=3650), -dt.timedelta(days=3650)):
-            monkeypatch.setattr(clock, "now", lambda wrong=wrong: true() + wrong)
+            set_clock(monkeypatch, now=lambda wrong=wrong: true() + wrong)
             assert read_pins(table.storage, table.id).versions == {4}
         ahead = Ahead(table.storage, HOUR + dt.timedelta(seconds=60))
         dead = read_pins(ahead, table.id)

@@ -7,6 +7,7 @@ from lakebed.log import group_commit
 from lakebed.parquet.read_cache import READ_CACHE
 from lakebed.retention.run import collect_garbage
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 from tests.unit.cases import compact
 from tests.unit.retention.cases import (
     Killed,
@@ -86,7 +87,7 @@ def test_what_a_pin_holds_waits_and_the_rest_goes():
 
 
 def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
-    monkeypatch.setattr("lakebed.clock.sleep", lambda _seconds: None)
+    set_clock(monkeypatch, sleep=lambda _seconds: None)
     lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
     with pytest.raises(UnknownOutcomeError):
         collect_garbage(on(table, FaultyStorage(table.storage, FaultPlan([lost]))))

@@ -27,6 +27,7 @@ from lakebed.model.merge_modes import Aggregate, First, Latest
 from lakebed.model.row_kinds import KIND, RowKind, with_hidden
 from lakebed.sorting.merge import merge_stream
 from lakebed.state.transactions import CloseJob, DropTable, OpenJob, ProposeFiles, ProposeJobs, ProposeSplit, SetMerge
+from tests.clocks import set_clock
 from tests.unit.cases import rewrite_tasks, rewritten
 from tests.unit.state.cases import job as job_over
 from tests.workers import in_process
@@ -475,7 +476,7 @@ def test_what_a_compaction_holds_is_rewritten_when_it_has_ended(table, monkeypat
         table.commit(CloseJob("compact-1", "it was slow"))
         compacted(table)
 
-    monkeypatch.setattr(claims.clock, "sleep", sleep)
+    set_clock(monkeypatch, sleep=sleep)
     report = rewritten(table, set={"t": "'old'"}, where="n % 2 = 0")
     assert len(waits) == 1
     assert report.rows_changed == 80
@@ -539,7 +540,7 @@ def test_what_others_take_while_files_are_claimed_is_claimed_when_they_have_ende
         return commit(proposal)
 
     monkeypatch.setattr(table, "try_commit", late)
-    monkeypatch.setattr(claims.clock, "sleep", lambda _: commit(CloseJob("compact-1", "done")))
+    set_clock(monkeypatch, sleep=lambda _: commit(CloseJob("compact-1", "done")))
     assert rewritten(table, set={"n": "0"}).rows_changed == 120
     assert {row[2] for row in rows_of(table).elements()} == {0}
 

@@ -14,6 +14,7 @@ from lakebed.security.authentication import BearerAuthenticator
 from lakebed.security.identity_tokens import LEEWAY_S, IdentityRules, IdentityTokens
 from lakebed.security.principal import Permission
 from lakebed.security.stored import AccessList
+from tests.clocks import set_clock
 
 RSA, EC, OTHER = (
     RSAKey.generate_key(2048, {"kid": "rsa", "use": "sig"}),
@@ -92,7 +93,7 @@ def test_a_token_with_other_claims_is_refused(identities, changes):
 def test_a_token_ends_a_little_after_it_expires(identities, monkeypatch):
     text, now = signed(), clock.now()
     for seconds, passes in ((600 + LEEWAY_S - 5, True), (600 + LEEWAY_S + 5, False)):
-        monkeypatch.setattr(clock, "now", lambda later=now + dt.timedelta(seconds=seconds): later)
+        set_clock(monkeypatch, now=lambda later=now + dt.timedelta(seconds=seconds): later)
         if passes:
             identities.principal_of(text)
         else:

@@ -9,6 +9,7 @@ from lakebed.errors import AccessError, DamagedError, ExistsError, NotFoundError
 from lakebed.security import stored
 from lakebed.security.principal import Permission
 from lakebed.security.roles import Role
+from tests.clocks import set_clock
 
 
 @pytest.fixture
@@ -22,8 +23,9 @@ class Clock:
     def __init__(self, monkeypatch):
         self.passed = 0.0
         began, now = clock.monotonic_s(), clock.now()
-        monkeypatch.setattr(clock, "monotonic_s", lambda: began + self.passed)
-        monkeypatch.setattr(clock, "now", lambda: now + dt.timedelta(seconds=self.passed))
+        set_clock(
+            monkeypatch, monotonic_s=lambda: began + self.passed, now=lambda: now + dt.timedelta(seconds=self.passed)
+        )
 
 
 @pytest.fixture

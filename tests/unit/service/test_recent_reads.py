@@ -4,16 +4,16 @@ import random
 
 import pytest
 
-from lakebed import clock
 from lakebed.service.recent_reads import RecentReads
 from lakebed.service.status import ReadRates
+from tests.clocks import set_clock
 
 
 @pytest.fixture
 def now(monkeypatch):
     """Seconds of the clock, in a list of one, beginning with a minute."""
     found = [6_000.0]
-    monkeypatch.setattr(clock, "monotonic_s", lambda: found[0])
+    set_clock(monkeypatch, monotonic_s=lambda: found[0])
     return found
 
 

@@ -13,6 +13,7 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.service.plan import ServiceLimits
 from lakebed.service.watch import Watch
+from tests.clocks import set_clock
 
 
 @pytest.mark.parametrize("ahead_s", [-7200, 7200])
@@ -25,7 +26,7 @@ def test_a_request_is_as_old_as_the_store_says_whatever_the_clock_of_the_service
     table.submit(tmp_path / "rows.parquet")
     (found,) = lake.catalog().tables.values()
     real = clock.now
-    monkeypatch.setattr(clock, "now", lambda: real() + timedelta(seconds=ahead_s))
+    set_clock(monkeypatch, now=lambda: real() + timedelta(seconds=ahead_s))
 
     watch = Watch(found, lake.log_of(table.id), 0.0, 0.0)
     assert watch.follow(lake)

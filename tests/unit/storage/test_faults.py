@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, StorageError, UnsafeStoreError
 from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
@@ -14,6 +13,7 @@ from lakebed.storage.contract import Version
 from lakebed.storage.digests import digest_bytes
 from lakebed.testing.conformance import StorageConformance
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 
 
 class TestFaultlessStorage(StorageConformance):
@@ -203,7 +203,7 @@ def test_a_store_that_replaces_another_version_is_found_out(kind: type[CountingS
 
 
 def test_whether_a_version_is_kept_is_not_guessed_from_a_lost_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, sleep=lambda _: None)
     with pytest.raises(StorageError, match="no clear answer") as caught:
         keeps_replace_if(faulty(Rule(Fault.FAIL_BEFORE, "replace_if")))
     assert not isinstance(caught.value, UnsafeStoreError)

@@ -3,15 +3,15 @@
 import pyarrow as pa
 
 import lakebed
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.service.service import Service
 from lakebed.storage.request_counts import SENT, RequestCounts, SentRequests
+from tests.clocks import set_clock
 
 
 def test_requests_are_counted_for_an_hour(monkeypatch):
     now_s = 1000.0
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    set_clock(monkeypatch, monotonic_s=lambda: now_s)
     counts = RequestCounts()
     for action in ("read", "stat", "list", "create", "delete"):
         counts.add(action)
@@ -24,7 +24,7 @@ def test_requests_are_counted_for_an_hour(monkeypatch):
 
 def test_what_no_longer_counts_takes_no_memory(monkeypatch):
     now_s = 0.0
-    monkeypatch.setattr(clock, "monotonic_s", lambda: now_s)
+    set_clock(monkeypatch, monotonic_s=lambda: now_s)
     counts = RequestCounts()
     for _ in range(1000):
         now_s += 60

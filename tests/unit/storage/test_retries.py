@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
 from lakebed.export.publication import publish
@@ -20,14 +19,14 @@ from lakebed.state.columns import SegmentRows
 from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.clocks import set_clock
 
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch):
     """The upper bounds of all pauses; none takes time."""
     drawn = []
-    monkeypatch.setattr(clock, "jitter_s", lambda limit_s: drawn.append(limit_s) or 0.0)
-    monkeypatch.setattr(clock, "sleep", lambda _: None)
+    set_clock(monkeypatch, jitter_s=lambda limit_s: drawn.append(limit_s) or 0.0, sleep=lambda _: None)
     return drawn
 
 

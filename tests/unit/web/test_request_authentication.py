@@ -20,6 +20,7 @@ from lakebed.security.sessions import SESSION_S, SealedSessions
 from lakebed.service.service import Service
 from lakebed.web.app import make_app
 from lakebed.web.request_authentication import COOKIE, FAILURES_MAX, Exposure
+from tests.clocks import set_clock
 
 HIDDEN = "hidden-note"
 PAGE = {"accept": "text/html"}
@@ -155,8 +156,7 @@ def test_a_sign_in_leads_to_pages_of_this_service_only(client, tokens, path):
 def test_a_session_ends_by_itself_and_with_its_token(client, tokens, lake, monkeypatch):
     passed = 0.0
     began, began_at = clock.monotonic_s(), clock.now()
-    monkeypatch.setattr(clock, "monotonic_s", lambda: began + passed)
-    monkeypatch.setattr(clock, "now", lambda: began_at + timedelta(seconds=passed))
+    set_clock(monkeypatch, monotonic_s=lambda: began + passed, now=lambda: began_at + timedelta(seconds=passed))
     client.post("/login", data={"token": tokens["admin"]})
     assert client.get("/v1/tables").status_code == 200
     passed = SESSION_S

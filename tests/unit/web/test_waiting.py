@@ -21,6 +21,7 @@ from lakebed.service.service import Service
 from lakebed.snapshot import table_reads
 from lakebed.web.app import make_app
 from lakebed.web.waiting import AwaitedVersions, while_connected
+from tests.clocks import set_clock
 from tests.unit.web.cases import served
 from tests.waiting import WAIT_S
 
@@ -54,7 +55,7 @@ def no_thread_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
             raise AssertionError(f"slept {seconds} s in {threading.current_thread().name}")
         really(seconds)
 
-    monkeypatch.setattr(clock, "sleep", sleep)
+    set_clock(monkeypatch, sleep=sleep)
 
 
 @pytest.mark.usefixtures("no_thread_sleeps")
