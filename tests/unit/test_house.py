@@ -228,7 +228,7 @@ def test_the_first_lookup_of_a_process_defines_few_dataclasses(tmp_path: Path) -
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=60)
     defined = {name.removeprefix("lakebed.") for name in json.loads(ran.stdout)}
     assert defined - public_dataclasses() == {
-        "model.partitions.Partitions", "read.request.ReadRequest", "settings.Described",
+        "model.partitions.Partitions", "settings.Described",
         "settings.Settings", "snapshot.handles.TableAddress", "snapshot.snapshot.Snapshot",
         "table.reopening.InstanceAddress",
     }  # fmt: skip

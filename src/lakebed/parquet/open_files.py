@@ -235,6 +235,35 @@ class OpenFiles:
         except DamagedError as damage:
             raise locate_damage(damage, self._storage, self._table_id, file) from damage
 
+    def attribute(
+        self,
+        error: BaseException,
+        files: Sequence[DataFile],
+        evaluation_error: Callable[[BaseException], Error] | None = None,
+    ) -> None:
+        """Raise the error of the file that caused an exception of a read; return if it is an error of Lakebed.
+
+        If each file can be read, ``evaluation_error`` makes the error, for a read that evaluates a predicate.
+        """
+        if isinstance(error, Error | GeneratorExit | KeyboardInterrupt | SystemExit | MemoryError):
+            return
+        for file in files:
+            self.drop(file)
+            try:
+                self.verify(file)
+            except DamagedError as damage:
+                raise damage from error
+        if evaluation_error is not None:
+            raise evaluation_error(error) from error
+        if "non UTF-8" in str(error):
+            raise Code.STORED_TEXT_INVALID(
+                "the table holds text that is not UTF-8, written by an older version: run `lakebed table repair` "
+                f"({str(error)[:200]})"
+            ) from error
+        raise Code.QUERY_FAILED(
+            f"the query failed, though each of its {len(files)} files can be read: {error}"
+        ) from error
+
     def drop(self, *files: DataFile) -> None:
         """Drop everything cached for the files, so that the next use opens them again."""
         self.cache.drop(*map(self._name, files))

@@ -23,11 +23,11 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakebed.model.merge_modes import MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name, without_hidden

@@ -8,7 +8,8 @@ Core type: :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.
 single key use :meth:`PointLookup.read` as well.
 
 Rules: a warm lookup makes few Python calls, which ``tests/unit/test_calls.py`` counts, so it avoids generators and
-context managers. Keys with very many rows, and nested columns, are left to the scan.
+context managers. What it leaves to the reader it returns as a value: :class:`TooMuch` for keys with very many rows and
+for nested columns, :class:`SomeHidden` for files with rows that the table's filter hides.
 
 Errors: as :meth:`OpenFiles.open`, and OSError or ArrowException if a page is damaged.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from lakebed import telemetry
 from lakebed.model.key_columns import sorted_by
@@ -32,17 +34,15 @@ from lakebed.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.parquet.pages import PagedFile
 from lakebed.parquet.read_cache import CacheKind
 from lakebed.read import page_read
-from lakebed.read.merged_rows import has_whole_row, merge_one_key
+from lakebed.read.merged_rows import MergeSchemas, has_whole_row, merge_one_key
 from lakebed.read.plan import is_merged
 from lakebed.read.request import Point, ReadRequest
 from lakebed.read.row_stream import exactly
-from lakebed.read.visible_rows import visible_rows
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Field
     from lakebed.parquet.open_files import ByteRange, OpenFile, OpenFiles
-    from lakebed.read.reader import Reader
     from lakebed.state.table_state import TableState
 
 
@@ -54,16 +54,28 @@ _NUMBERS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.FLOAT: "f"}
 """NumPy's kinds of numbers."""
 
 
+class TooMuch(Struct, frozen=True):
+    """The rows of a key are too many for a lookup, or have no pages: a scan of these files answers the request."""
+
+    files: Sequence[DataFile]
+    request: ReadRequest
+
+
+class SomeHidden(Struct, frozen=True):
+    """The table's filter hides rows of a file that may have the key."""
+
+
 class PointLookup:
     """Lookups of single keys in the files of one table. Safe to use from many threads."""
 
-    def __init__(self, files: OpenFiles, reader: Reader) -> None:
-        """``reader`` reads what is too much for a lookup, and attributes errors to files."""
+    def __init__(self, files: OpenFiles, merge_schemas: MergeSchemas) -> None:
         self._files = files
         self._cache = files.cache
-        self._reader = reader
+        self._merge_schemas = merge_schemas
 
-    def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
+    def get(
+        self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None
+    ) -> pa.Table | TooMuch | SomeHidden:
         """Return all rows of one key of a table at a state, ordered by sort key; see
         :meth:`lakebed.table.table.Table.get`.
 
@@ -84,7 +96,7 @@ class PointLookup:
         if not files:
             return pa.Table.from_batches([], arrow)
         if state.filter_version and not all(map(state.visibility.shows_all, files)):
-            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
+            return SomeHidden()
         values = schema.codec.decode_bound(encoded).values
         point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
         keys = EncodedRange(encoded, successor(encoded))
@@ -100,13 +112,13 @@ class PointLookup:
             else:
                 batches = self._merged(files, request)
         except BaseException as error:
-            self._reader.attribute(error, files)
+            self._files.attribute(error, files)
             raise
         if telemetry.sink is not None:
             request.statistics.rows = sum(rows.num_rows for rows in batches or ())
             request.statistics.report("get", state.table)
         if batches is None:
-            return self._reader.get_streamed(files, request)
+            return TooMuch(files, request)
         if not batches:
             return pa.Table.from_batches([], arrow)
         if columns is None and len(files) == 1:
@@ -115,7 +127,7 @@ class PointLookup:
 
     def _merged(self, files: Sequence[DataFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """As :meth:`read`, of files to be opened, merged by the merge mode of the request."""
-        below = self._reader.merge_schemas.below(request, files)
+        below = self._merge_schemas.below(request, files)
         if len(files) > DECISIVE_FILES:
             decisive: Sequence[DataFile] = ()
             if request.merge.kept is not None and not request.merge.by_sort_key:

@@ -23,13 +23,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec.structs import replace
 
-from lakebed.errors import Code, DamagedError, Error
+from lakebed.errors import Code
 from lakebed.model.arrays import empty_table
 from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
@@ -42,7 +42,7 @@ from lakebed.parquet.row_positions import cuts_at, rank
 from lakebed.read.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.page_read import PageReader
 from lakebed.read.plan import QueryPlan, is_merged
-from lakebed.read.point_lookup import PointLookup
+from lakebed.read.point_lookup import PointLookup, SomeHidden, TooMuch
 from lakebed.read.request import KeyList, ReadRequest, parts
 from lakebed.read.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
 from lakebed.read.visible_rows import visible_rows, visible_where
@@ -92,15 +92,22 @@ class Reader:
         self._files = OpenFiles(storage, table_id, keeps, cache)
         self._page_reader = PageReader(self._files)
         self.merge_schemas = MergeSchemas()
-        self.points = PointLookup(self._files, self)
+        self._points = PointLookup(self._files, self.merge_schemas)
         self._engine: ScanEngine | None = None
         self._engine_lock = threading.Lock()
 
-    def get_streamed(self, files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
-        """Return all rows of a key in files that overlap, however many rows there are. Raises as :meth:`scan`."""
-        wanted = request.schema.arrow_of(request.names)
-        batches = (one for one in self._live_rows(files, request) if not isinstance(one, Unfiltered))
-        return pa.Table.from_batches((exactly(one, wanted) for one in batches), wanted)
+    def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
+        """Return all rows of one key, ordered by sort key. Raises as :meth:`scan`, and BadKeyError."""
+        found = self._points.get(state, key, columns)
+        if isinstance(found, SomeHidden):
+            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
+        if isinstance(found, TooMuch):
+            wanted = found.request.schema.arrow_of(found.request.names)
+            batches = self._live_rows(found.files, found.request)
+            return pa.Table.from_batches(
+                (exactly(one, wanted) for one in batches if not isinstance(one, Unfiltered)), wanted
+            )
+        return found
 
     def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,
@@ -328,12 +335,12 @@ class Reader:
     def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         statistics = request.statistics
         if request.point is not None:
-            files = self.points.candidates(files, request)
+            files = self._points.candidates(files, request)
         with statistics.step("open"):
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):
             before = request if request.where is None else request.before_where()
-            few = (self._page_reader if request.point is None else self.points).read(opened, before)
+            few = (self._page_reader if request.point is None else self._points).read(opened, before)
         if few is not None:
             return iter(few) if request.where is None else unfiltered(few, before.arrow())
         limit_bytes = self._memory_limit_bytes()
@@ -360,33 +367,12 @@ class Reader:
 
     @contextmanager
     def attribute_errors(self, files: Sequence[DataFile], where: Predicate | None = None) -> Iterator[None]:
-        """Attribute an exception inside the block to a file or to the predicate; see :meth:`attribute`."""
+        """Attribute an exception inside the block to a file or to the predicate; see :meth:`OpenFiles.attribute`."""
         try:
             yield
         except BaseException as error:
-            self.attribute(error, files, where)
+            self._files.attribute(error, files, None if where is None else where.evaluation_error)
             raise
-
-    def attribute(self, error: BaseException, files: Sequence[DataFile], where: Predicate | None = None) -> None:
-        """Raise an error of the file or the predicate that caused an exception; return if it is an error of Lakebed."""
-        if isinstance(error, Error | GeneratorExit | KeyboardInterrupt | SystemExit | MemoryError):
-            return
-        for file in files:
-            self._files.drop(file)
-            try:
-                self._files.verify(file)
-            except DamagedError as damage:
-                raise damage from error
-        if where is not None:
-            raise where.evaluation_error(error) from error
-        if "non UTF-8" in str(error):
-            raise Code.STORED_TEXT_INVALID(
-                "the table holds text that is not UTF-8, written by an older version: run `lakebed table repair` "
-                f"({str(error)[:200]})"
-            ) from error
-        raise Code.QUERY_FAILED(
-            f"the query failed, though each of its {len(files)} files can be read: {error}"
-        ) from error
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:

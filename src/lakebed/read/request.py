@@ -7,10 +7,10 @@ no I/O.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from lakebed.model.key_types import Content
 from lakebed.model.keys import EncodedRange, successor
@@ -64,8 +64,7 @@ class KeyList(Struct, frozen=True):
         return cls(encoded, values, HashedKeys(schema.row_key, values, encoded))
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """At most ``limit`` rows with keys in a range, as rows of the schema, with the columns ``names``.
 
     ``point`` is set if the range is a single key, ``among`` if only the keys of a list are requested. Rows for which
@@ -81,7 +80,7 @@ class ReadRequest:
     where: Predicate | None = None
     point: Point | None = None
     reverse: bool = False
-    statistics: ReadStatistics = field(default_factory=ReadStatistics, compare=False)
+    statistics: ReadStatistics = field(default_factory=ReadStatistics)
     among: KeyList | None = None
     merge: MergeMode = KEEP_ALL
     merged_as: Schema | None = None

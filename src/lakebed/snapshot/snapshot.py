@@ -90,7 +90,7 @@ class Readable(RowConversions):
         from lakebed.snapshot.row_views import viewed
 
         now = self.snapshot(max_staleness, at_least)
-        rows = viewed(now, lambda view, names: view.reader.points.get(view.state, key, names), columns, apply, raw=raw)
+        rows = viewed(now, lambda view, names: view.reader.get(view.state, key, names), columns, apply, raw=raw)
         return returned(rows, now.schema)
 
     @timed_read("get_many")
@@ -367,7 +367,7 @@ class Snapshot(Readable):
         self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
     ) -> pa.Table:
         self.snapshot(max_staleness, at_least)
-        return returned(self.reader.points.get(self.state, key, columns), self.schema)
+        return returned(self.reader.get(self.state, key, columns), self.schema)
 
     # -- plans --------------------------------------------------------------------------------------------------
 

@@ -128,7 +128,7 @@ class TableReads(Readable):
             # A call of span would be one more for each lookup, so it is made only if something is measured.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
                 state = self._present_state(max_staleness, at_least)
-                rows = self.reader.points.get(state, key, columns)
+                rows = self.reader.get(state, key, columns)
         else:
             with telemetry.span("read", kind="get", table=self.id):
                 rows, state = self._get_beside_probe(known, key, columns)
@@ -142,11 +142,11 @@ class TableReads(Readable):
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
-            reading = thread.submit(telemetry.carried(self.reader.points.get), known, key, columns)
+            reading = thread.submit(telemetry.carried(self.reader.get), known, key, columns)
             state = self._present_state()
             if state.version == known.version:
                 return reading.result(), state
-            return self.reader.points.get(state, key, columns), state
+            return self.reader.get(state, key, columns), state
         finally:
             # Do not wait for a read of an older state.
             thread.shutdown(wait=False, cancel_futures=True)

@@ -210,7 +210,7 @@ def test_a_lookup_reads_few_of_the_files_that_have_a_key():
     for number in range(20):
         table.arrive([Change("a", 0, {"a": number, "b": None}), Change("z", 0, {"a": None, "b": None})])
     opened: list[int] = []
-    points = table.table.snapshot().reader.points
+    points = table.table.snapshot().reader._points
     with pytest.MonkeyPatch.context() as patch:
         read = type(points).read
         patch.setattr(
