@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.spark.interrupt import interruptible
+from lakebed.spark.interrupt import call_thread, interruptible
 from lakebed.spark.job_progress import CallProgress
 from lakebed.tracker.listing import FAILURES
 from lakebed.tracker.recorder import MESSAGE_CHARS_MAX
@@ -33,8 +33,7 @@ class Fake:
         self.instance = instance
         self.progress = CallProgress(None)
 
-    def existing_session(self) -> None:
-        return None
+    call_thread = staticmethod(call_thread)
 
     @interruptible  # type: ignore[arg-type]
     def bulk_import(self, table: Any, error: BaseException, *, job_id: str | None = None) -> None:

@@ -12,7 +12,7 @@ Rules:
   tried four times. Spark repeats a task whose worker dies.
 * An attempt writes only new names, so the number of attempts does not matter: only what came back is committed.
 
-Errors: Spark's own become those of Lakebed (:mod:`lakebed.spark.job_errors`).
+Errors: Spark's own become those of Lakebed (:mod:`lakebed.spark.spark_job`).
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from lakebed import clock
 from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.model import types
 from lakebed.spark.interrupt import current_stop
-from lakebed.spark.job_errors import TaskError
-from lakebed.spark.job_progress import Callback, JobSpan, watched
+from lakebed.spark.job_progress import Callback
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
+from lakebed.spark.spark_job import JobSpan, TaskError, spark_job
 from lakebed.storage import connect
 from lakebed.storage.disk_space import scratch_folder
 from lakebed.tracker.recorder import NO_RUN
@@ -131,7 +131,7 @@ class SparkTasks:
         """As :meth:`Tasks.cores`; counted once a session, because that takes Spark jobs on a cluster."""
         session = self.session()
         if self._counted is None or self._counted[0] is not session:
-            with current_stop().job(session):
+            with spark_job(session, current_stop()):
                 self._counted = session, cores_of(session)
         return self._counted[1]
 
@@ -154,7 +154,7 @@ class SparkTasks:
         stop.check()
         session = self.session()
         first = run.plan_tasks(len(values), application_of(session))
-        with watched(session, progress, JobSpan(0, rows, rows, len(values))), stop.job(session):
+        with spark_job(session, stop, progress, JobSpan(0, rows, rows, len(values))):
             found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
         results: dict[int, T | Error] = {
             item: answered(answer, made, run, first + item)

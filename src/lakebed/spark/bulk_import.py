@@ -45,11 +45,12 @@ from lakebed.spark import source_frames
 from lakebed.spark.batch import Place, decode, record_tasks, rows_of
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.interrupt import Stop, current_stop
-from lakebed.spark.job_progress import Callback, JobSpan, Progress, in_phase, watched
+from lakebed.spark.job_progress import Callback, Progress, in_phase
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.spark_job import JobSpan, spark_job
 from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
 from lakebed.state.time_travel import committed_at
 from lakebed.state.transactions import ProposeFiles, Source
@@ -164,7 +165,7 @@ class Importer:
         format = "parquet" if framed else source_frames.format_for(data, format, self.table.storage)
         untyped = not framed and format in source_frames.TEXT_FORMATS
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
-        with self.stop.job(session := self.start()):
+        with spark_job(session := self.start(), self.stop):
             frame = source_frames.read_frame(session, data, format, reading.select, self.table.storage)
             columns = source_frames.columns_of(frame)
             shuffle, conformer = self._growing(shuffle, conformer, lambda: [(name, columns)])
@@ -330,7 +331,7 @@ class Importer:
         return split_before(self.table, self.table.state(), sample, row_bytes, limits)
 
     def _cores(self) -> int:
-        with self.stop.job(session := self.start()):
+        with spark_job(session := self.start(), self.stop):
             return cores_of(session)
 
     def _exchange(self, map_input: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
@@ -340,7 +341,7 @@ class Importer:
         total = sum(map_input.rows)
         span = JobSpan(0, total, total, tasks=len(map_input.tasks) + len(shuffle.boundaries) + 1)
         session = self.start()
-        with watched(session, in_phase(self.progress, "sort and merge"), span), self.stop.job(session):
+        with spark_job(session, self.stop, in_phase(self.progress, "sort and merge"), span):
             pieces = scattered(session, map_input.tasks).mapInArrow(map_function(shuffle, map_input.chunks), PIECES)
             placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
             table = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()

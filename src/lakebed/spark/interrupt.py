@@ -2,12 +2,11 @@
 
 A call runs in a thread of its own while the calling thread waits (:func:`call`). A KeyboardInterrupt reaches only the
 waiting thread, so it breaks neither a request to Spark's JVM nor a commit. The waiting thread then asks the call to
-stop, and cancels its tasks until the call has ended: the Spark jobs of the call, by their tag, or the worker processes
-that run them. No other job of the session is touched.
+stop, and cancels its tasks until the call has ended, as the executor that runs them says (:meth:`Stop.cancelling`).
 
 Core types: :class:`Stop`.
 
-Rules. The call checks :class:`Stop` before each Spark job and before it commits. A commit that has begun is finished.
+Rules. The call checks :class:`Stop` before its tasks run and before it commits. A commit that has begun is finished.
 The KeyboardInterrupt that leaves the call has a note that says what was committed (:mod:`lakebed.inspect.history`). A
 second KeyboardInterrupt does not wait for the call.
 
@@ -21,20 +20,16 @@ import functools
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from lakebed import clock
 from lakebed.errors import UsageError
 from lakebed.inspect.history import committed_on_interrupt
-from lakebed.spark.job_errors import spark_errors
 from lakebed.table.table import Table
 from lakebed.tracker.recorder import noting
 from lakebed.tracker.runs import Begun, WorkKind
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakebed.spark.pipeline import Pipeline
 
 LOOK_EVERY_S = 0.2
@@ -49,7 +44,9 @@ T = TypeVar("T")
 
 
 class Stop:
-    """Whether one call was asked to stop, and the tag of its Spark jobs. Used by all threads of the call."""
+    """Whether one call was asked to stop, and its ``tag``, by which an executor knows its jobs. Used by all threads of
+    the call.
+    """
 
     def __init__(self) -> None:
         self.tag = f"lakebed-{clock.random_token()}"
@@ -94,38 +91,6 @@ class Stop:
             del self._cancels[block]
         self.check()
 
-    @contextlib.contextmanager
-    def job(self, session: SparkSession) -> Iterator[None]:
-        """Tag the Spark jobs of the block, those of the calling thread, to cancel them as :meth:`cancelling` says.
-
-        What Spark raises becomes an error of Lakebed.
-        """
-        with self.cancelling(lambda: _tags(session).cancel(self.tag)), spark_errors():
-            _tags(session).add(self.tag)
-            try:
-                yield
-            finally:
-                # A session whose JVM has ended has no tags.
-                with contextlib.suppress(Exception):
-                    _tags(session).remove(self.tag)
-
-
-@dataclass(frozen=True, slots=True)
-class _Tags:
-    """Tags the jobs of a session in the calling thread, and cancels jobs by their tag from any thread."""
-
-    add: Callable[[str], object]
-    remove: Callable[[str], object]
-    cancel: Callable[[str], object]
-
-
-def _tags(session: SparkSession) -> _Tags:
-    # Session tags belong to one thread, except in Spark Connect: another thread could not cancel by them.
-    context = session.sparkContext if hasattr(session, "_jsparkSession") else None
-    if context is None:
-        return _Tags(session.addTag, session.removeTag, session.interruptTag)
-    return _Tags(context.addJobTag, context.removeJobTag, context.cancelJobsWithTag)
-
 
 _current: ContextVar[Stop | None] = ContextVar("lakebed_stop", default=None)
 
@@ -169,7 +134,7 @@ def interruptible(
             )
             with noting() as recorded, self.progress.shown(f"{begun.operation} {target.name}"):
                 try:
-                    return call(lambda: method(self, target, *args, **kwargs), self.existing_session())
+                    return call(lambda: method(self, target, *args, **kwargs), self.call_thread)
                 except Exception as error:
                     # A UsageError is not recorded: the call was refused before it began.
                     if type(error) is not UsageError and not any(error is one for one in recorded):
@@ -195,8 +160,15 @@ def _job_id(given: Mapping[str, object]) -> str | None:
     return job_id if isinstance(job_id, str) else None
 
 
-def call(work: Callable[[], T], session: SparkSession | None) -> T:
-    """Do the work in a thread of its own, with the Spark properties of this one if there is a session.
+def call_thread(run: Callable[[], object]) -> threading.Thread:
+    """Return a thread for a call, not started: a daemon, because after a second interrupt not even the end of the
+    process waits for it.
+    """
+    return threading.Thread(target=run, name="lakebed-call", daemon=True)
+
+
+def call(work: Callable[[], T], thread: Callable[[Callable[[], object]], threading.Thread] = call_thread) -> T:
+    """Do the work in a thread of its own, which ``thread`` makes.
 
     In threads other than the main one, which KeyboardInterrupt does not reach, the work is done in place.
     """
@@ -219,7 +191,7 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
     if threading.current_thread() is not threading.main_thread():
         copy_context().run(run)
     else:
-        _wait(_thread(session, functools.partial(copy_context().run, run)), stop, ended)
+        _wait(thread(functools.partial(copy_context().run, run)), stop, ended)
     if stop.asked:
         # Another error that it raised, such as one of closing jobs, becomes the cause.
         cause = next((error for error in raised if not isinstance(error, KeyboardInterrupt)), None)
@@ -227,16 +199,6 @@ def call(work: Callable[[], T], session: SparkSession | None) -> T:
     if raised:
         raise raised[0]
     return done[0]
-
-
-def _thread(session: SparkSession | None, run: Callable[[], object]) -> threading.Thread:
-    # A daemon thread: after a second interrupt not even the end of the process waits for it.
-    if getattr(session, "_jsparkSession", None) is None:
-        return threading.Thread(target=run, name="lakebed-call", daemon=True)
-    from pyspark import InheritableThread
-
-    thread: Any = InheritableThread(run, session=session, name="lakebed-call", daemon=True)
-    return thread  # type: ignore[no-any-return]
 
 
 def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
@@ -35,7 +36,7 @@ from lakebed.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.retention.run import GcReport, gc
 from lakebed.spark.batch import Place, SparkTasks, Tasks
 from lakebed.spark.executors import check_shared, place_of
-from lakebed.spark.interrupt import interruptible
+from lakebed.spark.interrupt import call_thread, interruptible
 from lakebed.spark.job_progress import Callback, CallProgress
 from lakebed.spark.maintain import Maintenance, MaintenanceReport
 from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
@@ -123,7 +124,17 @@ class Pipeline:
                 session = self._started = start_session(self.launcher)
             return session
 
-    def existing_session(self) -> SparkSession | None:
+    def call_thread(self, run: Callable[[], object]) -> threading.Thread:
+        """Return a thread for a call, with the Spark properties of this one if there is a session."""
+        session = self._existing_session()
+        if getattr(session, "_jsparkSession", None) is None:
+            return call_thread(run)
+        from pyspark import InheritableThread
+
+        thread: Any = InheritableThread(run, session=session, name="lakebed-call", daemon=True)
+        return thread  # type: ignore[no-any-return]
+
+    def _existing_session(self) -> SparkSession | None:
         """Return the session that exists already; None if the first call that needs one would start it."""
         known: SparkSession | None = self._given or vars(self).get("session")
         if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:

@@ -32,7 +32,7 @@ from lakebed.ingest.sources import SUFFIXES, find_files, items_of
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.spark.arrow_types import arrow_of, spark_of
-from lakebed.spark.job_errors import is_spark_error, spark_message
+from lakebed.spark.spark_job import is_spark_error, spark_message
 from lakebed.storage.external import kind_of
 
 if TYPE_CHECKING:

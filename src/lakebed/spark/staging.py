@@ -42,9 +42,10 @@ from lakebed.spark.batch import (
     record_tasks,
     task_scratch,
 )
-from lakebed.spark.job_progress import Callback, JobSpan, in_phase, watched
+from lakebed.spark.job_progress import Callback, in_phase
 from lakebed.spark.scattered import Scattered, values_in
 from lakebed.spark.shuffle import Shuffle
+from lakebed.spark.spark_job import spark_job
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import create_until_clear
 from lakebed.tracker.recorder import NO_RUN, RunHandle
@@ -216,7 +217,7 @@ def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
     The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was asked to stop.
     """
     session = frame.sparkSession
-    with watched(session, in_phase(progress, "read"), JobSpan(0, 0, 0, tasks=1)), stop.job(session):
+    with spark_job(session, stop, in_phase(progress, "read")):
         found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
     decoded = (decode(payload, Staged) for payload in found.column(0).to_pylist())
     staged = tuple(sorted(decoded, key=lambda part: part.partition))

@@ -18,8 +18,9 @@ from lakebed import Schema
 from lakebed.errors import Code
 from lakebed.inspect import history
 from lakebed.inspect.history import committed_on_interrupt
-from lakebed.spark.interrupt import Stop, call, current_stop, interruptible
+from lakebed.spark.interrupt import Stop, call, call_thread, current_stop, interruptible
 from lakebed.spark.job_progress import CallProgress
+from lakebed.spark.spark_job import spark_job
 
 WAIT_S = 30
 
@@ -72,11 +73,11 @@ def test_an_interrupt_cancels_the_jobs_of_the_call_and_no_others() -> None:
     other = session.running["other"] = threading.Event()
 
     def work() -> None:
-        with current_stop().job(session):  # type: ignore[arg-type]
+        with spark_job(session, current_stop()):  # type: ignore[arg-type]
             session.job()
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        call(work, None)
+        call(work)
     assert caught.value.__cause__ is None, "a cancelled job is no error of its own"
     assert not other.is_set()
 
@@ -97,7 +98,7 @@ def test_an_interrupt_arrives_where_it_does_not_end_a_system_call() -> None:
     signal.siginterrupt(signal.SIGINT, False)
     try:
         with pytest.raises(KeyboardInterrupt) as caught:
-            call(work, None)
+            call(work)
         assert caught.value.__cause__ is None
     finally:
         signal.siginterrupt(signal.SIGINT, True)
@@ -115,13 +116,13 @@ def test_what_a_call_began_before_it_looks_again_is_finished() -> None:
         done.append("next")
 
     with pytest.raises(KeyboardInterrupt):
-        call(work, None)
+        call(work)
     assert done == ["commit"]
 
 
 def test_a_call_that_ends_well_all_the_same_is_interrupted() -> None:
     with pytest.raises(KeyboardInterrupt):
-        call(interrupt, None)
+        call(interrupt)
 
 
 def test_another_error_of_an_interrupted_call_is_its_cause() -> None:
@@ -132,7 +133,7 @@ def test_another_error_of_an_interrupted_call_is_its_cause() -> None:
         raise Code.STORE_UNAVAILABLE("the disk is full")
 
     with pytest.raises(KeyboardInterrupt) as caught:
-        call(work, None)
+        call(work)
     assert str(caught.value.__cause__) == "the disk is full"
 
 
@@ -148,7 +149,7 @@ def test_a_second_interrupt_does_not_wait() -> None:
 
     began = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        call(work, None)
+        call(work)
     go_on.set()
     assert time.monotonic() - began < WAIT_S
 
@@ -157,14 +158,14 @@ def test_errors_and_results_of_a_call_are_the_callers() -> None:
     def fail() -> None:
         raise Code.ARGUMENT_INVALID("no")
 
-    assert call(lambda: 7, None) == 7
+    assert call(lambda: 7) == 7
     with pytest.raises(lakebed.UsageError, match="no"):
-        call(fail, None)
+        call(fail)
 
 
 def test_a_call_in_a_thread_of_the_callers_is_done_there() -> None:
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: found.append(call(threading.current_thread, None)))
+    thread = threading.Thread(target=lambda: found.append(call(threading.current_thread)))
     thread.start()
     thread.join()
     assert found == [thread]
@@ -184,9 +185,7 @@ def test_a_call_within_a_call_is_part_of_it(table: lakebed.Table) -> None:
 
     class Fake:
         progress = CallProgress(None)
-
-        def existing_session(self) -> None:
-            return None
+        call_thread = staticmethod(call_thread)
 
     outer(Fake(), table)  # type: ignore[arg-type]
     assert seen[0] is seen[1]

@@ -15,10 +15,10 @@ from lakebed.ingest.conformer import Conformer
 from lakebed.ingest.sources import find_files
 from lakebed.spark.batch import Place, SparkTasks, _task_function, decode
 from lakebed.spark.interrupt import Stop
-from lakebed.spark.job_errors import spark_errors
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.spark_job import spark_errors
 from lakebed.spark.staging import Staging, stage
 from tests.unit.spark.sessions import Frame, Session
 

@@ -136,7 +136,7 @@ def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt) as caught:
-        call(lambda: pool.run([asleep] * 5, eval, Any, current_stop(), memory_limit_bytes=MIB), None)
+        call(lambda: pool.run([asleep] * 5, eval, Any, current_stop(), memory_limit_bytes=MIB))
     assert caught.value.__cause__ is None, "a worker that was killed is no error of its own"
     assert all(is_gone(int(pid)) for pid in mark.read_text().split())
     assert run(pool, "1", "2", "3") == [1, 2, 3]
@@ -198,7 +198,7 @@ def test_an_interrupt_ends_the_wait_for_memory(tmp_path: Path) -> None:
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
-        call(lambda: pool.run([asleep] * 3, eval, Any, current_stop(), memory_limit_bytes=MIB), None)
+        call(lambda: pool.run([asleep] * 3, eval, Any, current_stop(), memory_limit_bytes=MIB))
     assert mark.read_text() == "x"
     assert run(pool, "1") == [1]
     pool.close()
