@@ -21,15 +21,13 @@ from dataclasses import dataclass, field
 from statistics import mean
 
 from lakebed import Schema
-from lakebed.maintenance.compaction.plan import PartitionMerge, plan
-from lakebed.maintenance.splitting.plan import due
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
-from lakebed.settings import Settings, Strategy
-from lakebed.state.sums import partition_sums
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.sums import partition_sums
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     ConcatenateRuns,
     CreateTable,
     Job,
@@ -46,6 +44,8 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
+from lakebed.upkeep.compaction.plan import PartitionMerge, plan
+from lakebed.upkeep.splitting.plan import due
 
 ROW_BYTES = 80
 KEYS = 2**62

@@ -38,11 +38,11 @@ from lakebed.log.outcomes import Committed
 from lakebed.log.through_service import CommitService
 from lakebed.model.documents import load
 from lakebed.model.files import INSTANCE_NAME
-from lakebed.service.service import Service
+from lakebed.server.service.service import Service
+from lakebed.server.web import server
+from lakebed.server.web.app import make_app
 from lakebed.storage import LocalStorage
 from lakebed.table.instance import Instance
-from lakebed.web import server
-from lakebed.web.app import make_app
 
 FORK = multiprocessing.get_context("fork")
 SCHEMA = lakebed.Schema({"k": "string"})

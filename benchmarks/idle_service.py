@@ -23,12 +23,12 @@ import pyarrow as pa
 import lakebed
 from lakebed import clock
 from lakebed.model.operations import TableOperation
-from lakebed.runner import in_threads
-from lakebed.service.plan import PERIODS, ServiceLimits
-from lakebed.service.service import Service
+from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.service import Service
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import CountingStorage
+from lakebed.write.batches import in_threads
 
 USD_PER_GET = 0.4e-6
 PERIODS_S = (1, 10, 60, 600)

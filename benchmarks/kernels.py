@@ -31,7 +31,7 @@ import pyarrow.parquet as pq
 import lakebed
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import Aggregate, Custom, KeepAll, Latest, MergeMode
-from lakebed.settings import Settings
+from lakebed.model.settings import Settings
 
 SCHEMA = lakebed.Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
 MEMORY_ROWS_MAX = 40_000_000
@@ -67,7 +67,7 @@ def declare_function(folder: Path) -> None:
 
 
 def layout(schema: lakebed.Schema = SCHEMA) -> Any:
-    from lakebed.parquet.layout import Layout
+    from lakebed.files.parquet.layout import Layout
 
     return Layout.of(schema, Settings())
 
@@ -112,7 +112,7 @@ def measured(work: Callable[[], int]) -> dict[str, float]:
 def sort_ours(source: str, out: str, **_: Any) -> dict[str, float]:
     import datafusion  # noqa: F401 - its import is no part of a sort
 
-    from lakebed.sorting.sort import sort_runs
+    from lakebed.files.sorting.sort import sort_runs
 
     batches = pq.read_table(source).to_batches()
     limit = Settings().memory_limit_bytes
@@ -130,7 +130,7 @@ def sort_duckdb(source: str, out: str, threads: int, **_: Any) -> dict[str, floa
 
 
 def merge_ours(source: str, out: str, copies: int = 1, share: float = 1.0, **_: Any) -> dict[str, float]:
-    from lakebed.sorting.merge import merge_runs
+    from lakebed.files.sorting.merge import merge_runs
 
     inputs = sorted(Path(source).iterdir()) * copies
     key_range = EncodedRange(b"", SCHEMA.codec.encode((f"user-{int(2**62 * share):016x}",))) if share < 1 else None
@@ -156,7 +156,7 @@ def merge_duckdb(source: str, out: str, threads: int, **_: Any) -> dict[str, flo
 
 
 def merge_by_mode(source: str, out: str, mode: str, **_: Any) -> dict[str, float]:
-    from lakebed.sorting.merge import merge_runs
+    from lakebed.files.sorting.merge import merge_runs
 
     inputs = sorted(Path(source).iterdir())
     rows, limit = 0, Settings().memory_limit_bytes
@@ -175,7 +175,7 @@ def merge_by_mode(source: str, out: str, mode: str, **_: Any) -> dict[str, float
 
 def sort_one_key(source: str, out: str, mode: str, **_: Any) -> dict[str, float]:
     """Write many rows with one key, which are merged into one."""
-    from lakebed.sorting.sort import sort_runs
+    from lakebed.files.sorting.sort import sort_runs
 
     batch = pa.record_batch(
         [pa.array(["key"] * 100_000), *[pa.array(np.ones(100_000, np.int64))] * 2], schema=MERGED.arrow
@@ -236,7 +236,7 @@ def main() -> None:
     if arguments.child:
         child(arguments.child)
         return
-    from lakebed.sorting.sort import sort_runs
+    from lakebed.files.sorting.sort import sort_runs
 
     all_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:

@@ -34,8 +34,8 @@ from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable, ProposeFiles
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import connect
 from tests.postgres.cluster import PASSWORD, Cluster
 

@@ -35,7 +35,7 @@ import lakebed
 from benchmarks.lookup_under_ingest.peers import peer_of
 from benchmarks.writes import batches
 from lakebed import KeyRange
-from lakebed.parquet.read_cache import READ_CACHE, CacheKind
+from lakebed.files.parquet.read_cache import READ_CACHE, CacheKind
 
 WARM_UP = 300
 SCAN_ROWS = 1_000
@@ -165,8 +165,8 @@ def after(key: str, step: int) -> str:
 def cold_ms(folder: str, key: str) -> tuple[float, float]:
     """Return the time in a new process to import everything for a lookup, and then to find the row."""
     code = (
-        "import sys, time; begin = time.perf_counter(); import lakebed.table.instance, lakebed.snapshot.snapshot, "
-        "lakebed.read.reader\nimported = time.perf_counter(); found = "
+        "import sys, time; begin = time.perf_counter(); import lakebed.table.instance, lakebed.read.snapshot.snapshot, "
+        "lakebed.read.rows.reader\nimported = time.perf_counter(); found = "
         "lakebed.open(sys.argv[1]).table('t').get(sys.argv[2])\nassert found.num_rows == 1; print((imported - begin) "
         "* 1e3, (time.perf_counter() - imported) * 1e3)"
     )

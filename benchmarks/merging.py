@@ -28,7 +28,7 @@ from msgspec import structs
 import lakebed
 from lakebed import Latest, Schema
 from lakebed.model.merge_modes import KeepAll
-from lakebed.snapshot.snapshot import Snapshot
+from lakebed.read.snapshot.snapshot import Snapshot
 
 RUNS = 10
 TURNS = 3

@@ -23,9 +23,9 @@ import lakebed
 from benchmarks.state import SCHEMA, large_state
 from lakebed.log.checkpoint import Head
 from lakebed.model.files import checkpoint_name, table_prefix
-from lakebed.service.service import Service
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 from lakebed.table.instance import Instance
-from lakebed.web.app import make_app
 
 VISITS = 9
 

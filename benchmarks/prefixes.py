@@ -62,7 +62,7 @@ def scanned(table: lakebed.Table) -> int:
 
 COLD = """
 import sys, time
-import lakebed, lakebed.read.prefix_scan, pyarrow.compute
+import lakebed, lakebed.read.rows.prefix_scan, pyarrow.compute
 begin = time.perf_counter()
 lakebed.open(sys.argv[1]).table("t").prefixes(1)
 print(time.perf_counter() - begin)

@@ -39,8 +39,8 @@ from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import Committed
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import CreateTable
 from lakebed.storage import LocalStorage, PutOutcome, Storage
 
 PREFIX = "tables/table-0000"

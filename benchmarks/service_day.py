@@ -23,13 +23,10 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.amplification import DAY_S, GC_DELAY_S, KEYS, SCHEMA, Day, bounds
-from lakebed.maintenance.compaction.plan import PartitionMerge, plan
 from lakebed.model.operations import TableOperation
-from lakebed.service.plan import Due, Record, ServiceLimits, TableView, choose, due, failed, succeeded
-from lakebed.service.summary import TableSummary, summarise
-from lakebed.settings import Strategy
-from lakebed.state.sums import partition_sums
-from lakebed.state.transactions import (
+from lakebed.model.settings import Strategy
+from lakebed.model.state.sums import partition_sums
+from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
     CreateTable,
@@ -39,6 +36,9 @@ from lakebed.state.transactions import (
     PurgeFiles,
     RetireFiles,
 )
+from lakebed.server.service.plan import Due, Record, ServiceLimits, TableView, choose, due, failed, succeeded
+from lakebed.server.service.summary import TableSummary, summarise
+from lakebed.upkeep.compaction.plan import PartitionMerge, plan
 
 OPERATION_S = 2.0
 BYTES_S = 50_000_000

@@ -33,15 +33,15 @@ from lakebed.model.files import DataFile, NewFile, checkpoint_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.partitions import Partitions
-from lakebed.read.plan import plan
-from lakebed.state.columnar_codecs import FILES, REFERENCES
-from lakebed.state.columns import Columns, Segment, packed
-from lakebed.state.machine import TABLE
-from lakebed.state.partition_files import PartitionFiles
-from lakebed.state.persistent_table import PersistentTable
-from lakebed.state.sums import partition_sums
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import AddFiles, CreateTable, ProposeFiles, apply, resolve
+from lakebed.model.state.columnar_codecs import FILES, REFERENCES
+from lakebed.model.state.columns import Columns, Segment, packed
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.partition_files import PartitionFiles
+from lakebed.model.state.persistent_table import PersistentTable
+from lakebed.model.state.sums import partition_sums
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import AddFiles, CreateTable, ProposeFiles, apply, resolve
+from lakebed.read.rows.plan import plan
 from lakebed.storage import LocalStorage
 
 TABLE_ID = "01a1fce2-8c7f-7278-ad10-4482428b1368"

@@ -36,7 +36,11 @@ class Taken:
 
 def is_core(module: PurePath) -> bool:
     """Whether a module, relative to ``src/lakebed``, is held to the higher share."""
-    return module.parts[0] in ("state", "log") or module.name in ("plan.py", "strategies.py")
+    return (
+        module.parts[:2] == ("model", "state")
+        or module.parts[0] == "log"
+        or module.name in ("plan.py", "strategies.py")
+    )
 
 
 def main() -> int:

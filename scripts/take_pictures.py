@@ -22,7 +22,7 @@ from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.text import Text
 
-from lakebed.service.service import Service
+from lakebed.server.service.service import Service
 from tests import jupyter
 from tests.browser import take_pictures
 from tests.browser.lake import make_lake

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from lakebed.monitoring.definitions import METRICS, MetricKind
+from lakebed.server.monitoring.definitions import METRICS, MetricKind
 
 DASHBOARD = Path(__file__).parents[1] / "deploy" / "grafana" / "lakebed.json"
 SOURCE = {"type": "prometheus", "uid": "${source}"}

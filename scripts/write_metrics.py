@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakebed.monitoring.definitions import MEASURED, SERVICE_GAUGES, TABLE_GAUGES
+from lakebed.server.monitoring.definitions import MEASURED, SERVICE_GAUGES, TABLE_GAUGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "metrics.md"

@@ -165,7 +165,7 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 10, 10)
     # No statement of a test follows soon enough to need a worker that waits for it; each takes half a second to start.
-    if (spare_workers := sys.modules.get("lakebed.sql.spare_workers")) is not None:
+    if (spare_workers := sys.modules.get("lakebed.read.sql.spare_workers")) is not None:
         spare_workers.SPARE = 0
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakebed.retention import orphans
+from lakebed.upkeep.retention import orphans
 
 if TYPE_CHECKING:
     from lakebed.table.table import Table

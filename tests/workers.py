@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 import lakebed
+from lakebed.jobs.worker_pool import WorkerPool
 from lakebed.spark import InProcess, Pipeline
-from lakebed.spark.worker_pool import WorkerPool
 
 
 class _SharedPool(WorkerPool):
@@ -32,7 +32,7 @@ def _shared() -> WorkerPool:
 def shared_workers() -> Iterator[None]:
     """Pipelines without Spark that are made during the block use the shared workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.spark.pipeline.WorkerPool", lambda *_: _shared())
+        patch.setattr("lakebed.jobs.pipeline.WorkerPool", lambda *_: _shared())
         yield
 
 

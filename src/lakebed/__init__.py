@@ -23,22 +23,22 @@ from lakebed.errors import (
     UnsupportedFormatError,
     UsageError,
 )
-from lakebed.lazy_names import lazy_names
-from lakebed.version import VERSION
+from lakebed.model.lazy_names import lazy_names
+from lakebed.model.version import VERSION
 
 if TYPE_CHECKING:
-    from lakebed.client.connect import connect
+    from lakebed.files.parquet.read_cache import read_cache_stats, set_read_cache_bytes
     from lakebed.log.segments import set_state_cache_bytes
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
     from lakebed.model.row_filters import AgeOff, SetFilter
     from lakebed.model.schema import Field, Generated, Schema
-    from lakebed.parquet.read_cache import read_cache_stats, set_read_cache_bytes
-    from lakebed.read.counting import Count
-    from lakebed.service.store_status import status
-    from lakebed.state.transactions.merge_changes import SetMerge
-    from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+    from lakebed.model.state.transactions.merge_changes import SetMerge
+    from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+    from lakebed.read.rows.counting import Count
+    from lakebed.server.service.store_status import status
+    from lakebed.table.client.connect import connect
     from lakebed.table.instance import Instance
     from lakebed.table.opening import create
     from lakebed.table.opening import open as open
@@ -93,14 +93,14 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AddField": "lakebed.state.transactions.schema_changes",
+    "AddField": "lakebed.model.state.transactions.schema_changes",
     "AgeOff": "lakebed.model.row_filters",
     "Aggregate": "lakebed.model.merge_modes",
-    "AllowNulls": "lakebed.state.transactions.schema_changes",
-    "Count": "lakebed.read.counting",
+    "AllowNulls": "lakebed.model.state.transactions.schema_changes",
+    "Count": "lakebed.read.rows.counting",
     "Custom": "lakebed.model.merge_modes",
     "Deep": "lakebed.model.findings",
-    "DropField": "lakebed.state.transactions.schema_changes",
+    "DropField": "lakebed.model.state.transactions.schema_changes",
     "Field": "lakebed.model.schema",
     "First": "lakebed.model.merge_modes",
     "Generated": "lakebed.model.schema",
@@ -108,19 +108,19 @@ _HOMES = {
     "KeepAll": "lakebed.model.merge_modes",
     "KeyRange": "lakebed.model.keys",
     "Latest": "lakebed.model.merge_modes",
-    "RenameField": "lakebed.state.transactions.schema_changes",
+    "RenameField": "lakebed.model.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
     "SetFilter": "lakebed.model.row_filters",
-    "SetMerge": "lakebed.state.transactions.merge_changes",
+    "SetMerge": "lakebed.model.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
-    "WidenField": "lakebed.state.transactions.schema_changes",
-    "connect": "lakebed.client.connect",
+    "WidenField": "lakebed.model.state.transactions.schema_changes",
+    "connect": "lakebed.table.client.connect",
     "create": "lakebed.table.opening",
     "open": "lakebed.table.opening",
-    "read_cache_stats": "lakebed.parquet.read_cache",
-    "set_read_cache_bytes": "lakebed.parquet.read_cache",
+    "read_cache_stats": "lakebed.files.parquet.read_cache",
+    "set_read_cache_bytes": "lakebed.files.parquet.read_cache",
     "set_state_cache_bytes": "lakebed.log.segments",
-    "status": "lakebed.service.store_status",
+    "status": "lakebed.server.service.store_status",
 }
 """The module of each name that is imported on first use."""
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.keys import KeyRange
-    from lakebed.read.row_stream import RowStream
-    from lakebed.snapshot.snapshot import Readable
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.snapshot import Readable
     from lakebed.table.instance import Instance
 
 

@@ -117,10 +117,10 @@ def send(folder: Path) -> None:
     from litestar.testing import TestClient
 
     import lakebed
-    from lakebed.formats.input_file import input_file, spooled
-    from lakebed.ingest.inferred_columns import inferred
-    from lakebed.service.service import Service
-    from lakebed.web.app import make_app
+    from lakebed.files.formats.input_file import input_file, spooled
+    from lakebed.server.service.service import Service
+    from lakebed.server.web.app import make_app
+    from lakebed.write.inferred_columns import inferred
     from tests.adversarial.bounded import status_mib
 
     lake = lakebed.create(str(folder / "lake"))

@@ -20,10 +20,10 @@ import pyarrow as pa
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, Error
+from lakebed.files.parquet.footer import read_footer
+from lakebed.files.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
+from lakebed.files.parquet.thrift import RAW, decode_struct
 from lakebed.model.files import DataFile, data_name, summary_name
-from lakebed.parquet.footer import read_footer
-from lakebed.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
-from lakebed.parquet.thrift import RAW, decode_struct
 
 ROWS = 1_000
 FILES = 5
@@ -155,7 +155,7 @@ def _lazy(lake: Any, table: Any) -> Any:
 
 def _merged(lake: Any, table: Any) -> Any:
     """Merge more files than one plan may have under the memory limit."""
-    from lakebed.read.reader import Reader
+    from lakebed.read.rows.reader import Reader
 
     reader = Reader(table.storage, table.id, lambda file: True, lambda: 1 << 20)
     snapshot = replace(table.snapshot(), reader=reader)

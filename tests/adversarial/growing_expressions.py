@@ -66,7 +66,7 @@ def main(arguments: int) -> None:
     from lakebed.engine.computed_columns import checked, generate
     from lakebed.engine.predicate import check_where, constant, is_true, row_engine
     from lakebed.engine.row_query import RowQuery
-    from lakebed.merging.merge_query import evaluate
+    from lakebed.files.merging.merge_query import evaluate
     from tests.adversarial.bounded import status_mib
 
     texts = ["a,b c" * 100] * ROWS

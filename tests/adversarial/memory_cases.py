@@ -17,20 +17,20 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed.errors import DamagedError
-from lakebed.export.plan import Cell
-from lakebed.export.run import ExportTask, run_export_task
-from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.plan import Method
-from lakebed.ingest.sources import find_files
 from lakebed.log.segments import SegmentCache, SegmentStore, StoredSegment
-from lakebed.maintenance.compaction.merge_jobs import MergeTask
-from lakebed.maintenance.ingest_tasks import IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.model.keys import ALL_KEYS
-from lakebed.snapshot.pins import Pin, read_pins
-from lakebed.state.columnar_codecs import CODECS
+from lakebed.model.state.columnar_codecs import CODECS
+from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.storage import LocalStorage, connect
 from lakebed.storage.digests import digest_bytes
+from lakebed.upkeep.compaction.merge_jobs import MergeTask
+from lakebed.upkeep.export.plan import Cell
+from lakebed.upkeep.export.run import ExportTask, run_export_task
+from lakebed.upkeep.ingest_tasks import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.write.attach import check_sorted
+from lakebed.write.conformer import Conformer
+from lakebed.write.plan import Method
+from lakebed.write.sources import find_files
 
 MIB = 1024 * 1024
 ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
@@ -153,8 +153,8 @@ def schema_of(name: str, folder: Path) -> lakebed.Schema:
 
 def prepared(case: str, limit: int, folder: Path) -> Callable[[], Any]:
     """Return the operation of a case, after its imports and with its inputs in place."""
-    import lakebed.read.datafusion_scan
-    import lakebed.sorting.merge
+    import lakebed.files.sorting.merge
+    import lakebed.read.rows.datafusion_scan
 
     path, _, name = case.partition("-")
     if path == "make":
@@ -214,7 +214,7 @@ def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
 
 def _map(name: str, limit: int, folder: Path) -> dict:
     """Run a map task of a bulk import, and the reduce task of its only reducer."""
-    from lakebed.spark.batch import Place
+    from lakebed.jobs.batch import Place
     from lakebed.spark.map_inputs import native_chunks
     from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
 
@@ -242,7 +242,7 @@ def _ingest(name: str, limit: int, folder: Path) -> dict:
         task = IngestTask(lakebed.clock.new_id(), Method.SORT, parts, target)
         files = run_ingest_task(task, table.storage, folder).files
         rows += sum(new.file.rows for new in files)
-        table.commit(lakebed.state.transactions.ProposeFiles(files))
+        table.commit(lakebed.model.state.transactions.ProposeFiles(files))
     return {"rows": rows}
 
 
@@ -319,7 +319,7 @@ def _drained(stream: Any) -> dict:
 
 
 def _merge(table: lakebed.Table, limit: int, folder: Path) -> dict:
-    from lakebed.maintenance.compaction.run import run_merge_task
+    from lakebed.upkeep.compaction.run import run_merge_task
 
     files = tuple(table.state().referenced().values())
     rows = sum(file.rows for file in files)

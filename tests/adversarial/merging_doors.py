@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from lakebed import KeyRange
 from lakebed.errors import Code, UsageError
-from lakebed.snapshot.snapshot import Readable
+from lakebed.read.snapshot.snapshot import Readable
 from lakebed.table.instance import Instance
 from tests.adversarial.merging_oracle import KEY_NAMES, SORT_NAME, Row, in_order
 

@@ -24,13 +24,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 import lakebed
 from lakebed import Aggregate, First, KeepAll, KeyRange, Latest, Schema, clock
 from lakebed.errors import Code, NotRetainedError, RejectedError, UsageError
-from lakebed.maintenance.compaction.merge_jobs import MergeTask
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.row_filters import SetFilter
-from lakebed.retention.run import collect_garbage
-from lakebed.settings import Strategy
-from lakebed.state.transactions import ProposeJoin, ProposeSplit, SetMerge
-from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField
+from lakebed.model.settings import Strategy
+from lakebed.model.state.transactions import ProposeJoin, ProposeSplit, SetMerge
+from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField
+from lakebed.upkeep.compaction.merge_jobs import MergeTask
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.merging_doors import DOORS, GROUPS, NUMBERS, Door, Visit, applied, scan
 from tests.adversarial.merging_oracle import Event, Key, Mode, Oracle, Row, in_order
 from tests.unit.cases import rewritten
@@ -87,7 +87,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.filters = self.mode_changes = 0
         self.uncertain: set[Key] = set()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("lakebed.maintenance.compaction.whole_files.REFERENCES_MIN", 2)
+        self.patch.setattr("lakebed.upkeep.compaction.whole_files.REFERENCES_MIN", 2)
         self.way = reading_by(data.draw(st.sampled_from(["pages", "pages", "engine", "levels"]), "read by"))
         self.way.__enter__()
         self.broken = False

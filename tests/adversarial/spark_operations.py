@@ -25,16 +25,16 @@ from pyspark.errors import PySparkException
 
 from lakebed.engine import datafusion
 from lakebed.errors import Error
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.hive import open_hive
-from lakebed.migration.run import Selection
-from lakebed.spark.batch import Place
+from lakebed.jobs.batch import Place
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
 from lakebed.spark.migration import migrate_rows
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.hive import open_hive
+from lakebed.upkeep.migration.run import Selection
 from tests.unit.retention.cases import Killed
 from tests.unit.spark.sessions import Session, attempted
 

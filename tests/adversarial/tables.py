@@ -4,8 +4,8 @@ import lakebed
 from lakebed import clock
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints
 from lakebed.model.files import table_prefix
-from lakebed.retention.run import collect_garbage
-from lakebed.state.machine import TABLE
+from lakebed.model.state.machine import TABLE
+from lakebed.upkeep.retention.run import collect_garbage
 
 
 def assert_whole(url, name, table=None):

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, Schema, clock
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.maintenance.splitting.run import join, split
+from lakebed.files.parquet.ranks import RankNotes
 from lakebed.model.files import data_name
 from lakebed.model.key_summaries import Summary, error_rows, even_cuts
 from lakebed.model.keys import successor
-from lakebed.parquet.ranks import RankNotes
-from lakebed.state.transactions import ProposeSplit
+from lakebed.model.state.transactions import ProposeSplit
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.splitting.run import join, split
 
 SCHEMA = Schema({"user": "int64"}, {"at": "int64"}, {"v": "int64"})
 SHARE = 0.001

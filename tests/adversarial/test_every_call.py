@@ -21,20 +21,20 @@ from lakebed.cli.declarations import read_declaration
 from lakebed.cli.declared import _plan
 from lakebed.errors import Error, UnknownOutcomeError
 from lakebed.log import tail
-from lakebed.maintenance.compaction import merge_jobs
-from lakebed.maintenance.rewrite import claims
-from lakebed.maintenance.splitting.run import split
-from lakebed.maintenance.view_feed import refresh
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.hive import open_hive
-from lakebed.migration.run import Selection, migrate
 from lakebed.model.files import TABLES_FOLDER, data_folder
-from lakebed.retention.erasure.plan import unnamed
-from lakebed.retention.run import gc
-from lakebed.state.catalog import PurgeTable
+from lakebed.model.state.catalog import PurgeTable
 from lakebed.storage.processes import this_process
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.compaction import merge_jobs
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.hive import open_hive
+from lakebed.upkeep.migration.run import Selection, migrate
+from lakebed.upkeep.retention.erasure.plan import unnamed
+from lakebed.upkeep.retention.run import gc
+from lakebed.upkeep.rewrite import claims
+from lakebed.upkeep.splitting.run import split
+from lakebed.upkeep.view_feed import refresh
 from tests.adversarial import spark_operations
 from tests.adversarial.torture import merge
 from tests.clocks import set_clock

@@ -13,12 +13,12 @@ from msgspec import structs
 
 import lakebed
 from lakebed import clock
-from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.send import send_run
+from lakebed.files.parquet.footer import read_footer
+from lakebed.files.parquet.layout import SortedFile
 from lakebed.model.files import data_name, summary_name
-from lakebed.parquet.footer import read_footer
-from lakebed.parquet.layout import SortedFile
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.transactions import ProposeFiles
+from lakebed.write.attach import check_sorted
+from lakebed.write.send import send_run
 from tests.adversarial.flips import DOORS, FILES, FLAT, Flip, Region, files_of, opened, rows_of, try_doors
 from tests.adversarial.test_flips import SEED, shown
 

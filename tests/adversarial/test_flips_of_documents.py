@@ -22,20 +22,20 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError
-from lakebed.export import publication
-from lakebed.inspect.copies import CopyKind, read_copies, record_copy
-from lakebed.inspect.hooks import DamagedHook, add_hook, checked_hook, read_delivered, read_hooks
 from lakebed.log import checkpoint, entry
 from lakebed.model.files import hook_of_delivered
-from lakebed.security.roles import Permission, Role
-from lakebed.security.sessions import SealedSessions
-from lakebed.security.stored import create_role, create_token, roles_of, tokens_of
-from lakebed.snapshot.pins import Pin, read_pins
-from lakebed.state import reference_lists
-from lakebed.tracker.records import read_newest_first, write_records
-from lakebed.tracker.retry_requests import request_retry, requested_retries
-from lakebed.tracker.runs import JobRun, RunPlace
-from lakebed.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
+from lakebed.model.state import reference_lists
+from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy
+from lakebed.read.inspect.hooks import DamagedHook, add_hook, checked_hook, read_delivered, read_hooks
+from lakebed.read.snapshot.pins import Pin, read_pins
+from lakebed.server.security.roles import Permission, Role
+from lakebed.server.security.sessions import SealedSessions
+from lakebed.server.security.stored import create_role, create_token, roles_of, tokens_of
+from lakebed.table.tracker.records import read_newest_first, write_records
+from lakebed.table.tracker.retry_requests import request_retry, requested_retries
+from lakebed.table.tracker.runs import JobRun, RunPlace
+from lakebed.table.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
+from lakebed.upkeep.export import publication
 
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import lakebed
+from lakebed.files.parquet import open_files
 from lakebed.model.files import data_name, summary_name
-from lakebed.parquet import open_files
 from tests.adversarial.flips import (
     DOORS,
     FLAT,

@@ -10,12 +10,12 @@ import pytest
 
 import lakebed
 from lakebed import Error, Schema, SchemaMismatchError, UsageError, clock
-from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import find_files, read_file
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.hive import open_hive
-from lakebed.migration.run import Selection, migrate
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.hive import open_hive
+from lakebed.upkeep.migration.run import Selection, migrate
+from lakebed.write.attach import check_sorted
+from lakebed.write.conformer import Conformer
+from lakebed.write.sources import find_files, read_file
 from tests.unit.ingest.cases import ingested
 
 DAY_NS = 86_400 * 10**9
@@ -134,7 +134,7 @@ def test_a_batch_may_have_rows_of_nanoseconds_beside_rows_of_far_years(tmp_path)
     with pytest.raises(SchemaMismatchError, match=r"column at is timestamp\[ns\]"):
         list(read_file(file, Conformer(schema)))
     good, bad = [], []
-    from lakebed.ingest.sources import read_rows
+    from lakebed.write.sources import read_rows
 
     for batch in read_rows(file):
         fitting, rejected = Conformer(schema).separate(batch, "x")

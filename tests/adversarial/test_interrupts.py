@@ -14,7 +14,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.parquet.open_files import copies_folder
+from lakebed.files.parquet.open_files import copies_folder
 from lakebed.spark import Pipeline
 from tests.interrupts import interrupted_at
 from tests.waiting import until

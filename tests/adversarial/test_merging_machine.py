@@ -14,16 +14,16 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from lakebed.maintenance.compaction import plan as compaction_plan
-from lakebed.merging import aggregates
-from lakebed.merging.row_merger import RowMerger
+from lakebed.files.merging import aggregates
+from lakebed.files.merging.row_merger import RowMerger
+from lakebed.files.sorting import sort
 from lakebed.model.row_kinds import KIND, RowKind
-from lakebed.read import counting, merged_rows, point_lookup
-from lakebed.read.merged_rows import MergeSchemas
-from lakebed.sorting import sort
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import job_changes
-from lakebed.state.visibility import unfiltered
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import job_changes
+from lakebed.model.state.visibility import unfiltered
+from lakebed.read.rows import counting, merged_rows, point_lookup
+from lakebed.read.rows.merged_rows import MergeSchemas
+from lakebed.upkeep.compaction import plan as compaction_plan
 from tests.adversarial.merging_doors import Door, count, get, scan, scan_limit, scan_where
 from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode, Oracle
@@ -85,7 +85,7 @@ def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
                 rows = rows.filter(pa.array([kind != RowKind.DELETE for kind in kinds], pa.bool_()))
             yield from super()._finished(rows)
 
-    patch.setattr("lakebed.sorting.merge.RowMerger", Wrong)
+    patch.setattr("lakebed.files.sorting.merge.RowMerger", Wrong)
 
 
 def _lookups_of_one_file(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def _deletes_shown(patch: pytest.MonkeyPatch) -> None:
             else:
                 yield from super()._finished(rows)
 
-    patch.setattr("lakebed.merging.row_merger.RowMerger", Wrong)
+    patch.setattr("lakebed.files.merging.row_merger.RowMerger", Wrong)
 
 
 def _below(**wrong: Callable[[Any], Any]) -> Plant:

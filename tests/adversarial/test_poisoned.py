@@ -139,7 +139,7 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
     strange = msgspec.structs.replace(request, files=(msgspec.structs.replace(request.files[0], size_bytes=None),))
     head = replace(table.log.head, state=replace(state, open_requests=state.open_requests.updated({name: strange})))
     with monkeypatch.context() as careless:
-        careless.setattr("lakebed.state.columns._has_nulls", lambda _: False)
+        careless.setattr("lakebed.model.state.columns._has_nulls", lambda _: False)
         careless.setattr(checkpoint, "INLINE_BYTES", inline_bytes)
         table.log.checkpoints.write_whole(head)
     STATE_CACHE.limit(0)

@@ -27,13 +27,13 @@ from pyarrow import feather, orc
 
 import lakebed
 from lakebed import BadKeyError, Error, KeyRange, Schema, SchemaMismatchError, UsageError, clock
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.python_data import open_stream
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.source_rows import conformed
 from lakebed.model import types
 from lakebed.model.key_values import content_of
 from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.write.conformer import Conformer
+from lakebed.write.python_data import open_stream
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.source_rows import conformed
 from tests.unit.web.serving import serving
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lakebed.engine import complexity, opaque_casts, predicate, typed_literals
-from lakebed.read import comparisons
+from lakebed.read.rows import comparisons
 from tests.adversarial.random_predicates.kinds import BY_NAME, KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth, columns_of
 from tests.adversarial.random_predicates.predicates import predicate as random_predicate

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.engine import predicate
-from lakebed.parquet import file_writer
+from lakebed.files.parquet import file_writer
 from tests.adversarial.random_tables.history import READS, play, shrunk
 from tests.adversarial.random_tables.readers import Reader, Ways, export, scan, ways
 

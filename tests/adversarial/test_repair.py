@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.errors import Code
-from lakebed.maintenance import repair
-from lakebed.maintenance.splitting.run import split
 from lakebed.model.key_values import escape
-from lakebed.state.transactions import Job, OpenJob
+from lakebed.model.state.transactions import Job, OpenJob
+from lakebed.upkeep import repair
+from lakebed.upkeep.splitting.run import split
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 
 SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(pa.string())})
@@ -145,7 +145,7 @@ def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned
             pass
         raise Code.INTERNAL_ERROR("no room")
 
-    monkeypatch.setattr("lakebed.maintenance.repair.write_files", fails)
+    monkeypatch.setattr("lakebed.upkeep.repair.write_files", fails)
     report = repair.repair(table, tmp_path / "out")
     assert [str(one.error) for one in report.failed] == ["no room"]
     assert (report.version, report.removed, report.removed_files) == (None, 0, ())

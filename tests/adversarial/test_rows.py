@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import Error, Schema, SchemaMismatchError, clock
-from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.conformer import REASON, Conformer
-from lakebed.ingest.send import send_run
-from lakebed.maintenance.compaction.run import compact as compaction
-from lakebed.maintenance.compaction.run import prepare, run_merge_task
 from lakebed.model import types, validity
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.transactions import ProposeFiles
+from lakebed.upkeep.compaction.run import compact as compaction
+from lakebed.upkeep.compaction.run import prepare, run_merge_task
+from lakebed.write.attach import check_sorted
+from lakebed.write.conformer import REASON, Conformer
+from lakebed.write.send import send_run
 from tests.unit.cases import compact
 from tests.unit.ingest.cases import ingested
 
@@ -185,7 +185,7 @@ def test_a_submitted_file_is_given_up_by_name_and_the_others_are_ingested(tmp_pa
 
 
 def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.parquet.row_groups.BATCH_ROWS", 2)
+    monkeypatch.setattr("lakebed.files.parquet.row_groups.BATCH_ROWS", 2)
     schema = Schema({"k": "int64"}, {}, {"v": "string"})
     path = tmp_path / "sorted.parquet"
     columns = [pa.array([1, 2, 3]), BAD]

@@ -16,10 +16,10 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, NotFoundError, Schema, UsageError, clock
-from lakebed.ingest.sources import find_files
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.hive import open_hive
 from lakebed.storage import connect
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.hive import open_hive
+from lakebed.write.sources import find_files
 
 NAMES = ["a", "b", "p=1", "_t", ".s", "_q=2", "x.y", "_temporary", "0"]
 FILES = [

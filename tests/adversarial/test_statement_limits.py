@@ -17,7 +17,7 @@ import lakebed
 from lakebed import Error, NotFoundError, Schema, UsageError, aio
 from lakebed.cli import main
 from lakebed.clock import random_token
-from lakebed.sql import limited
+from lakebed.read.sql import limited
 from tests.waiting import WAIT_S, until
 
 MIB = 1024 * 1024

@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import Schema, UsageError
 from lakebed.clock import random_token
-from lakebed.sql import query as module
+from lakebed.read.sql import query as module
 from tests.adversarial import statements
 from tests.adversarial.statements import CONDITIONS, DOORS, STATEMENTS
 

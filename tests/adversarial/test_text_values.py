@@ -18,13 +18,13 @@ import pytest
 
 from lakebed import Schema
 from lakebed.errors import SchemaMismatchError
-from lakebed.formats import csv_file, csv_parser
-from lakebed.formats.input_file import InputFile
-from lakebed.formats.json_lines import read_json_lines
-from lakebed.formats.reading_options import DETECTED
-from lakebed.formats.text_types import NULL_WORDS
-from lakebed.ingest.conformer import REASON, Conformer
+from lakebed.files.formats import csv_file, csv_parser
+from lakebed.files.formats.input_file import InputFile
+from lakebed.files.formats.json_lines import read_json_lines
+from lakebed.files.formats.reading_options import DETECTED
+from lakebed.files.formats.text_types import NULL_WORDS
 from lakebed.model.types import parse
+from lakebed.write.conformer import REASON, Conformer
 from tests.adversarial.text_oracle import is_usual, meaning
 
 KINDS = {

@@ -18,8 +18,8 @@ import lakebed
 from lakebed import KeyRange, Schema, aio, clock
 from lakebed.errors import Code
 from lakebed.model.schema import Field, Generated
-from lakebed.snapshot import table_reads
-from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+from lakebed.read.snapshot import table_reads
 from tests.adversarial.tables import assert_whole
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"v": "double", "s": "string"})
@@ -374,7 +374,8 @@ PIPELINE_CALLS = {
 @pytest.mark.parametrize("name", PIPELINE_CALLS)
 def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, name):
     """As far as possible without Spark, whose session is replaced by one that refuses."""
-    from lakebed.spark import Pipeline, pipeline
+    from lakebed.jobs import pipeline
+    from lakebed.spark import Pipeline
 
     def refuse(*_):
         raise Code.ARGUMENT_INVALID("there is no Spark here")

@@ -16,19 +16,19 @@ import pytest
 import lakebed
 from lakebed import Deep, KeyRange, Latest, Schema, StorageError, UsageError, clock
 from lakebed.errors import Code
-from lakebed.ingest.send import send_run
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.ranks import RankNotes
 from lakebed.log.backends.objects import ObjectLogs
-from lakebed.maintenance.splitting.run import split
 from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.files import DataFile, NewFile, data_name, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.row_kinds import RowKind, with_hidden
-from lakebed.parquet.file_writer import write_run
-from lakebed.parquet.ranks import RankNotes
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.transactions import ProposeFiles
 from lakebed.storage.digests import digest_bytes
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
+from lakebed.upkeep.splitting.run import split
+from lakebed.write.send import send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double", "note": "string"})
 
@@ -296,7 +296,7 @@ def test_rows_of_one_key_in_the_wrong_order_of_their_sort_key_are_found(empty):
 
 
 def test_order_is_checked_from_batch_to_batch(empty, monkeypatch):
-    monkeypatch.setattr("lakebed.inspect.scrub.BATCH_ROWS_MAX", 10)
+    monkeypatch.setattr("lakebed.read.inspect.scrub.BATCH_ROWS_MAX", 10)
     base = rows(0, 30)
     file = put(empty, base.take([*range(10), *range(20, 30), *range(10, 20)]))
     assert found(empty, file) == ["order"]
@@ -389,7 +389,7 @@ def test_a_summary_with_false_ranks_is_found(table):
 
 def test_rows_that_can_still_be_read_elsewhere_are_told_of(table, tmp_path):
     """The inputs of a merged file exist until they are collected."""
-    from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+    from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 
     def execute(tasks):
         return [run_merge_task(task, table.storage, tmp_path) for task in tasks]
@@ -463,7 +463,7 @@ def test_a_wrong_number_of_deletes_is_found(merging):
 
 @pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
 def test_rows_of_one_key_that_were_not_merged_are_found(merging, monkeypatch, batch_rows):
-    monkeypatch.setattr("lakebed.inspect.scrub.BATCH_ROWS_MAX", batch_rows)
+    monkeypatch.setattr("lakebed.read.inspect.scrub.BATCH_ROWS_MAX", batch_rows)
     base = one_row_a_key()
     file = put_run(merging, base.take([*range(5), 4, *range(5, base.num_rows)]), SCHEMA)
     assert found(merging, file) == ["doubled_key"]

@@ -28,10 +28,10 @@ import pyarrow as pa
 import lakebed
 from lakebed import Schema
 from lakebed.errors import ContentionError, Error, RejectedError, StorageError, UnknownOutcomeError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.maintenance.splitting.run import split
-from lakebed.retention.run import collect_garbage
 from lakebed.table.table import Table
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.upkeep.splitting.run import split
 from tests.orphans import delete_orphans
 
 SCHEMA = Schema({"k": "int64"}, values={"id": "string"})

@@ -11,9 +11,9 @@ import pytest
 import uvicorn
 from playwright.sync_api import Browser, sync_playwright
 
-from lakebed.service.service import Service
-from lakebed.web.app import make_app
-from lakebed.web.server import listen, url_of
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
+from lakebed.server.web.server import listen, url_of
 from tests.browser.lake import make_lake
 
 

@@ -13,7 +13,7 @@ from pyarrow import csv
 
 import lakebed
 from lakebed.table.instance import Instance
-from lakebed.tracker.runs import Begun, RunOutcome, TaskRun
+from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun
 
 AIRCRAFT = ["N14228", "N258JB", "N3ALAA", "N4XRAA", "N517JB", "N593JB", "N645JB", "N725MQ", "N905DL"]
 

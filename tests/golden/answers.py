@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import lakebed
 from lakebed import KeyRange
-from lakebed.retention.run import collect_garbage
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.golden.listing import KINDS
 
 ROWS_MAX = 40
@@ -63,7 +63,7 @@ def _kinds(table):
 def _events(lake):
     table = lake.table("events")
     keys = ["event-k-0007", "event-a-0003", "event-c-0001", "event-q-0001", "none"]
-    with patch("lakebed.snapshot.pins.TIMEOUT_S", 10**9):
+    with patch("lakebed.read.snapshot.pins.TIMEOUT_S", 10**9):
         waste = collect_garbage(table, dry_run=True)
     return {
         "get": [_rows(table.get(key)) for key in keys],

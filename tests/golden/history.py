@@ -8,8 +8,8 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.schema import Field, Schema
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     AlterSettings,
     CloseJob,
     ConcatenateRuns,
@@ -42,8 +42,8 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField
-from lakebed.state.view_source import ViewSource
+from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField
+from lakebed.model.state.view_source import ViewSource
 from tests.unit.state.cases import job, key, new_file
 
 SCHEMA = Schema(

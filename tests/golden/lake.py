@@ -24,10 +24,10 @@ import pyarrow.parquet as pq
 
 import lakebed
 from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
-from lakebed.retention.run import collect_garbage
 from lakebed.spark import InProcess, Pipeline
-from lakebed.tracker.retry_requests import request_retry
-from lakebed.tracker.runs import Begun
+from lakebed.table.tracker.retry_requests import request_retry
+from lakebed.table.tracker.runs import Begun
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 
 WIDE_KEYS = 1100
@@ -255,7 +255,7 @@ def _exports(lake, pipeline, root):
 
 def _quarantine(root):
     """Make a quarantine as a bulk import leaves it; the import itself needs Spark."""
-    from lakebed.spark.batch import Place
+    from lakebed.jobs.batch import Place
     from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 
     quarantine = Quarantine(Place(str(root / "quarantine")), "monday", "attempt-one")

@@ -29,9 +29,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lakebed import clock
-from lakebed.spark import worker_pool
-from lakebed.spark.batch import attempt, on_one_core
-from lakebed.tracker.recorder import Recorder
+from lakebed.jobs import worker_pool
+from lakebed.jobs.batch import attempt, on_one_core
+from lakebed.table.tracker.recorder import Recorder
 
 BEGIN_S = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())
 TICK_S = 2

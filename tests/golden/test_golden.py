@@ -5,18 +5,18 @@ from typing import get_args
 
 import pytest
 
-from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.committer import Log
 from lakebed.log.replay import advance
 from lakebed.model.files import checkpoint_name, entry_name
-from lakebed.state import codec
-from lakebed.state.checkpoint_codec import of_table
-from lakebed.state.invariants import check_invariants
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import RaiseWatermark, Transaction, Watermark
+from lakebed.model.state import codec
+from lakebed.model.state.checkpoint_codec import of_table
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import RaiseWatermark, Transaction, Watermark
+from lakebed.read.inspect.verification import verify
 from lakebed.storage import LocalStorage
 from tests.golden.write import FOLDER, PREFIX, TABLE_ID, encoded
 

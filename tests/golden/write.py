@@ -12,8 +12,8 @@ from pathlib import Path
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.model.files import entry_name, table_prefix
-from lakebed.state.codec import encode_transaction
-from lakebed.state.machine import TABLE
+from lakebed.model.state.codec import encode_transaction
+from lakebed.model.state.machine import TABLE
 from lakebed.storage import LocalStorage
 from tests.golden.history import everything
 

@@ -20,8 +20,8 @@ from lakebed import KeyRange, Schema, aio
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read.conditions import UNKNOWN, keys_of
-from lakebed.read.key_ranges import key_ranges
+from lakebed.read.rows.conditions import UNKNOWN, keys_of
+from lakebed.read.rows.key_ranges import key_ranges
 
 SCHEMA = Schema(
     row_key={"t": "string", "a": "int64", "d": "date", "s": "timestamp[us, tz=UTC]", "b": "binary"},
@@ -240,7 +240,7 @@ def test_any_predicate_of_polars_gives_what_it_gives_in_memory(whole, predicate)
 
 
 def test_an_expression_that_polars_shows_in_another_way_is_every_key(monkeypatch):
-    from lakebed.adapters import polars
+    from lakebed.read.adapters import polars
 
     for node in (
         {},
@@ -255,7 +255,7 @@ def test_an_expression_that_polars_shows_in_another_way_is_every_key(monkeypatch
 
 
 def test_alternatives_are_put_together_at_once_and_those_nested_too_deep_are_every_key():
-    from lakebed.adapters import polars
+    from lakebed.read.adapters import polars
 
     codec = Schema({"a": "int64"}).codec
 

@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.run import SYSTEMS
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.run import SYSTEMS
 from tests import pages
 from tests.interop import foreign_tables as foreign
 

@@ -29,9 +29,9 @@ from lakebed import (
     WidenField,
 )
 from lakebed.errors import NotRetainedError
-from lakebed.retention.run import collect_garbage
+from lakebed.model.state.transactions import ProposeSplit
 from lakebed.spark import InProcess, Pipeline
-from lakebed.state.transactions import ProposeSplit
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.golden.make import ARCHIVE, extract
 from tests.golden.make import FOLDER as GOLDEN
 

@@ -32,7 +32,7 @@ sys.exit(main())
 SLOW = """
 import functools, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from lakebed.spark.worker_pool import WorkerPool
+from lakebed.jobs.worker_pool import WorkerPool
 began = "[open('began', 'a').write(str(__import__('os').getpid()) + ' '), __import__('time').sleep(600)]"
 run, work = WorkerPool.run, functools.partial(eval, began)
 WorkerPool.run = lambda self, tasks, _, *more, **limits: run(self, [{} for _ in tasks], work, *more, **limits)
@@ -45,7 +45,7 @@ sys.exit(main())
 ONE_BATCH = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)
-from lakebed.spark.worker_pool import WorkerPool
+from lakebed.jobs.worker_pool import WorkerPool
 run, calls = WorkerPool.run, []
 def first(self, values, work, made, stop, **how):
     calls.append(1)

@@ -6,12 +6,12 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed import DamagedError, UsageError
-from lakebed.maintenance.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
-from lakebed.retention.run import collect_garbage
+from lakebed.model.state.transactions import Job, OpenJob
 from lakebed.spark import Pipeline
-from lakebed.state.transactions import Job, OpenJob
+from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
 
 
@@ -42,7 +42,7 @@ def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table
 
 
 def test_a_large_partition_is_merged_by_several_tasks_and_committed_at_once(pipeline, table, monkeypatch):
-    monkeypatch.setattr("lakebed.maintenance.compaction.plan.SHARE_BYTES_MIN", 1000)
+    monkeypatch.setattr("lakebed.upkeep.compaction.plan.SHARE_BYTES_MIN", 1000)
     parts = [rows(seed, 2000) for seed in range(3)]
     for part in parts:
         table.write(part)
@@ -163,7 +163,7 @@ def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, monkeyp
 
 def test_maintenance_merges_whole_what_can_be_split_only_then(pipeline, table, monkeypatch):
     """Two runs are none that the table's strategy would merge, and too coarsely known here to be cut."""
-    monkeypatch.setattr("lakebed.maintenance.splitting.plan.ERROR_SHARE_MAX", 0)
+    monkeypatch.setattr("lakebed.upkeep.splitting.plan.ERROR_SHARE_MAX", 0)
     parts = [rows(seed, 2000) for seed in range(2)]
     for part in parts:
         table.write(part)

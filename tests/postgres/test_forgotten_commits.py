@@ -12,10 +12,10 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError
 from lakebed.log.entry import digest_of
 from lakebed.log.locations import connect_logs
-from lakebed.maintenance.view_feed import refresh
-from lakebed.service.watch import LOG_START_EVERY, Watch
+from lakebed.server.service.watch import LOG_START_EVERY, Watch
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
+from lakebed.upkeep.view_feed import refresh
 
 SCHEMA = lakebed.Schema({"k": "int64"})
 

@@ -12,9 +12,9 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.service.plan import PERIODS, ServiceLimits
-from lakebed.service.service import Service
-from lakebed.web.app import make_app
+from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 from tests.waiting import until
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})

@@ -11,8 +11,8 @@ from lakebed.log.backends import postgresql
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import Committed
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import CreateTable
 from lakebed.storage import connect, contract
 from lakebed.storage.contract import OBJECT_BYTES_MAX, PutOutcome
 from lakebed.testing.logs import LogUrl

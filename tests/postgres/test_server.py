@@ -16,7 +16,7 @@ from lakebed.errors import StorageError, UnsafeStoreError
 from lakebed.log.backends import postgresql
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed, Contended, NotCommitted, Unknown
-from lakebed.state.catalog import RegisterTable
+from lakebed.model.state.catalog import RegisterTable
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.logs import LogUrl, commit, logged

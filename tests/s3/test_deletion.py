@@ -8,8 +8,8 @@ from lakebed import Schema
 from lakebed.errors import RejectedError
 from lakebed.log.last_modified_times import to_us
 from lakebed.model.files import data_folder, data_object, pin_folder
-from lakebed.retention.run import collect_garbage
-from lakebed.snapshot.pins import read_pins
+from lakebed.read.snapshot.pins import read_pins
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 from tests.unit.cases import compact
 

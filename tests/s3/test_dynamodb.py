@@ -14,11 +14,11 @@ from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.backends import dynamodb
 from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
 from lakebed.log.backends.dynamodb_client import DynamoTable, NoAnswerError, check_answer
-from lakebed.retention.orphans import delete_dropped
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.log_processes import LogProcesses
 from lakebed.testing.logs import LogConformance, LogUrl
+from lakebed.upkeep.retention.orphans import delete_dropped
 from tests.clocks import set_clock
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})

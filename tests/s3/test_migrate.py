@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.iceberg import _properties
-from lakebed.migration.run import SYSTEMS, Selection, migrate
 from lakebed.model.schema import Schema
 from lakebed.storage import connect
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.iceberg import _properties
+from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
 from tests.interop import foreign_tables as foreign
 
 pytest.importorskip("deltalake")

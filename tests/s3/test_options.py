@@ -14,10 +14,10 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from lakebed.ingest.sources import find_files
-from lakebed.spark.executors import place_of
+from lakebed.jobs.executors import place_of
 from lakebed.storage import connect
 from lakebed.storage.external import ObjectFiles, open_external, options_for
+from lakebed.write.sources import find_files
 from tests.s3.conftest import S3Server
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})

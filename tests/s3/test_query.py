@@ -8,12 +8,12 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
-from lakebed.maintenance.splitting.run import split
+from lakebed.files.parquet import open_files
+from lakebed.files.parquet.open_files import OpenFiles
+from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.model.files import data_name
-from lakebed.parquet import open_files
-from lakebed.parquet.open_files import OpenFiles
-from lakebed.parquet.read_cache import READ_CACHE_BYTES
-from lakebed.sql import query
+from lakebed.read.sql import query
+from lakebed.upkeep.splitting.run import split
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 ROWS = 20_000
@@ -154,7 +154,7 @@ def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, tabl
 
 @pytest.mark.parametrize("point_bytes", [1, 1 << 30])
 def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_bytes):
-    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", point_bytes)
+    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", point_bytes)
     copied, local = [], OpenFiles.local
     monkeypatch.setattr(OpenFiles, "local", lambda files, *args: copied.append(args) or local(files, *args))
     wanted = range(0, ROWS, 37)
@@ -166,7 +166,7 @@ def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_
 
 
 def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table, monkeypatch):
-    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", 1)
+    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", 1)
     keys = ["key-000100", "key-000101", "key-015000", "key-015001"]
     assert table.get_many(keys).num_rows == 4
     begun = side_by_side(s3_server, ".parquet", ".parquet")
@@ -180,7 +180,7 @@ def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table
 
 def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table, monkeypatch):
     """Whose rows are read out of the object, for they are few beside it."""
-    monkeypatch.setattr("lakebed.read.reader.POINT_BYTES", 1)
+    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", 1)
     found = table.get_many(["key-000123", "key-000456", "none"], columns=["n", "n"])
     assert found.column_names == ["n", "n"]
     assert [column.to_pylist() for column in found.columns] == [[123, 456]] * 2

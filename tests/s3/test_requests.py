@@ -9,10 +9,10 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.files.parquet import open_files
+from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
 from lakebed.log.replay import newest_first
-from lakebed.parquet import open_files
-from lakebed.parquet.read_cache import READ_CACHE_BYTES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import UsageError
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import find_files, read_file, why_changed
 from lakebed.storage import connect
+from lakebed.write.conformer import Conformer
+from lakebed.write.sources import find_files, read_file, why_changed
 from tests.unit.ingest.cases import ingested, standings
 from tests.unit.retention.cases import SCHEMA, letters, made, rows
 

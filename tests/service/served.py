@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-WITHOUT_SPARES = "from lakebed.sql import spare_workers\nspare_workers.SPARE = 0\n"
+WITHOUT_SPARES = "from lakebed.read.sql import spare_workers\nspare_workers.SPARE = 0\n"
 """No statement comes soon enough for a worker that waits for it: as in tests/conftest.py."""
 
 

@@ -14,8 +14,8 @@ import lakebed
 from examples.backup import Copy, backup, entries_in_order
 from lakebed.clock import random_token
 from lakebed.model.operations import TableOperation
-from lakebed.retention.run import gc
 from lakebed.storage import connect
+from lakebed.upkeep.retention.run import gc
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "backup.py"
 

@@ -19,14 +19,14 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange
-from lakebed.client.remote_instance import RemoteInstance
-from lakebed.client.remote_table import RemoteSnapshot, RemoteTable
 from lakebed.errors import Code
-from lakebed.security import stored
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.security.principal import Permission
-from lakebed.security.roles import Role
-from lakebed.snapshot.snapshot import Snapshot
+from lakebed.read.snapshot.snapshot import Snapshot
+from lakebed.server.security import stored
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.security.principal import Permission
+from lakebed.server.security.roles import Role
+from lakebed.table.client.remote_instance import RemoteInstance
+from lakebed.table.client.remote_table import RemoteSnapshot, RemoteTable
 from tests import pages
 from tests.unit.web.serving import serving
 
@@ -529,7 +529,7 @@ def test_every_method_is_there_or_says_what_to_do(remote, local):
     refusing = set()
     for name in public:
         found = getattr(remote, name)
-        if getattr(found, "__module__", "") == "lakebed.client.connection":
+        if getattr(found, "__module__", "") == "lakebed.table.client.connection":
             refusing.add(name)
             with pytest.raises(lakebed.UsageError, match=f"^{name} is not there through a service; .") as caught:
                 found(None)
@@ -564,7 +564,7 @@ def test_options_that_are_not_there_say_what_to_do(service):
 
 def test_the_client_imports_no_engine():
     program = (
-        "import sys, lakebed.client.remote_instance, lakebed.client.remote_table, lakebed\n"
+        "import sys, lakebed.table.client.remote_instance, lakebed.table.client.remote_table, lakebed\n"
         "lakebed.connect('http://localhost:1'); lakebed.Schema({'k': 'int64'}).to_json()\n"
         "print([name for name in ('datafusion', 'obstore', 'pandas', 'pyspark') if name in sys.modules])"
     )

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.client.remote_rows import encoded
 from lakebed.errors import Code
+from lakebed.table.client.remote_rows import encoded
 from tests.unit.web.serving import serving
 
 ARROW = "application/vnd.apache.arrow.stream"

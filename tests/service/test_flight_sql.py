@@ -16,15 +16,15 @@ from adbc_driver_flightsql import ConnectionOptions, DatabaseOptions, dbapi
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.flight import flight_server, kept_statements, messages
-from lakebed.flight.flight_server import FlightServer
-from lakebed.flight.prepared_statement import Statement
-from lakebed.flight.statement_runs import StatementLimits
-from lakebed.security.audit import AuditLog
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
-from lakebed.service.service import Service
-from lakebed.sql.limited import Limits
+from lakebed.read.sql.limited import Limits
+from lakebed.server.flight import flight_server, kept_statements, messages
+from lakebed.server.flight.flight_server import FlightServer
+from lakebed.server.flight.prepared_statement import Statement
+from lakebed.server.flight.statement_runs import StatementLimits
+from lakebed.server.security.audit import AuditLog
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
+from lakebed.server.service.service import Service
 from tests import pages
 from tests.waiting import WAIT_S, until
 
@@ -457,7 +457,7 @@ def test_rows_that_do_not_fit_are_refused(cursor, name, rows, said):
 CUT_CALL = """
 import os, sys
 import pyarrow as pa, pyarrow.flight as fl
-from lakebed.flight import messages
+from lakebed.server.flight import messages
 
 name, batches = sys.argv[2], int(sys.argv[3])
 options = messages.message("TableDefinitionOptions", if_exists=messages.TableExists.APPEND, if_not_exist=1)

@@ -21,11 +21,11 @@ import uvicorn
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.read.row_stream import RowStream
-from lakebed.security.principal import Open, Principal
-from lakebed.service.service import Service
-from lakebed.sql import spare_workers
-from lakebed.web.app import RequestLimits, make_app
+from lakebed.read.rows.row_stream import RowStream
+from lakebed.read.sql import spare_workers
+from lakebed.server.security.principal import Open, Principal
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import RequestLimits, make_app
 from tests.waiting import until
 
 BATCH = pa.record_batch({"k": pa.array(range(20_000), pa.int64()), "t": ["x" * 200] * 20_000})

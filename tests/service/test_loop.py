@@ -11,11 +11,11 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.maintenance.compaction import plan as compaction
 from lakebed.model.operations import TableOperation
-from lakebed.service.plan import PERIODS, ServiceLimits
-from lakebed.service.service import Service
-from lakebed.service.status import TableStatus
+from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import TableStatus
+from lakebed.upkeep.compaction import plan as compaction
 from tests import pages
 from tests.waiting import until
 

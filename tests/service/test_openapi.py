@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
 import lakebed
-from lakebed.service.service import Service
-from lakebed.web.app import RequestLimits, make_app
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import RequestLimits, make_app
 from tests.unit.web.cases import ROWS, SCHEMA
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.model.operations import TableOperation
-from lakebed.service.plan import ServiceLimits
-from lakebed.tracker.listing import job_runs
-from lakebed.tracker.retry_requests import requested_retries
-from lakebed.tracker.runs import JobRun, RunOutcome
+from lakebed.server.service.plan import ServiceLimits
+from lakebed.table.tracker.listing import job_runs
+from lakebed.table.tracker.retry_requests import requested_retries
+from lakebed.table.tracker.runs import JobRun, RunOutcome
 from tests.service.test_recovery import QUICK, Fault, lake_with, service_of, until, write
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.security import stored
+from lakebed.server.security import stored
 from tests.s3.conftest import Spoilt
 from tests.s3.conftest import served as served_store
 from tests.service.served import served

@@ -13,14 +13,14 @@ import pyarrow as pa
 import lakebed
 from lakebed import Schema
 from lakebed.model.operations import TableOperation
-from lakebed.service.plan import PERIODS, ServiceLimits
-from lakebed.service.service import Service
-from lakebed.service.status import LastError, OperationStatus
+from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import LastError, OperationStatus
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
+from lakebed.table.tracker.listing import job_runs
+from lakebed.table.tracker.retry_requests import request_retry, requested_retries
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
-from lakebed.tracker.listing import job_runs
-from lakebed.tracker.retry_requests import request_retry, requested_retries
 from tests.waiting import until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})

@@ -9,9 +9,9 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import NotFoundError, UsageError
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
-from lakebed.sql.limited import Limits
+from lakebed.read.sql.limited import Limits
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
 from tests.clocks import set_clock
 from tests.waiting import until
 

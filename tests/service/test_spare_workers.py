@@ -11,11 +11,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import UsageError
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
-from lakebed.security.sql import spare_workers
-from lakebed.sql import spare_workers as module
-from lakebed.sql.limited import Limits
+from lakebed.read.sql import spare_workers as module
+from lakebed.read.sql.limited import Limits
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
+from lakebed.server.security.sql import spare_workers
 from tests.waiting import until
 
 LIMITS = Limits(512 * 1024 * 1024, 60)

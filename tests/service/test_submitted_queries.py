@@ -21,24 +21,24 @@ import lakebed
 from lakebed import KeyRange, clock
 from lakebed.cli.run import main
 from lakebed.errors import ExistsError, NotFoundError, UsageError
-from lakebed.export.publication import MANIFEST, SUCCESS
-from lakebed.inspect.copies import read_copies
+from lakebed.jobs.job_progress import Progress
+from lakebed.jobs.pipeline import Pipeline
 from lakebed.model.files import query_object
-from lakebed.retention.erasure.plan import Where
-from lakebed.retention.run import gc
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
-from lakebed.service.engines import Engines
-from lakebed.service.query_runs import SubmittedQueries
-from lakebed.service.query_work import QueryLimits, QueryWork
-from lakebed.service.service import Service
-from lakebed.spark.job_progress import Progress
-from lakebed.spark.pipeline import Pipeline
-from lakebed.tracker import submitted_queries
-from lakebed.tracker.listing import run_details
-from lakebed.tracker.runs import RunPlace
-from lakebed.tracker.submitted_queries import AskedScan, QueryAttempt, QueryObjects, SubmittedQuery
-from lakebed.web.app import RequestLimits, make_app
+from lakebed.read.inspect.copies import read_copies
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
+from lakebed.server.service.engines import Engines
+from lakebed.server.service.query_runs import SubmittedQueries
+from lakebed.server.service.query_work import QueryLimits, QueryWork
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import RequestLimits, make_app
+from lakebed.table.tracker import submitted_queries
+from lakebed.table.tracker.listing import run_details
+from lakebed.table.tracker.runs import RunPlace
+from lakebed.table.tracker.submitted_queries import AskedScan, QueryAttempt, QueryObjects, SubmittedQuery
+from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
+from lakebed.upkeep.retention.erasure.plan import Where
+from lakebed.upkeep.retention.run import gc
 from tests.unit.cli.shapes import differences, documented
 from tests.unit.web.serving import serving
 from tests.waiting import until

@@ -11,8 +11,8 @@ import pyspark
 import pytest
 
 from lakebed import Instance, Schema, Table
-from lakebed.retention.run import collect_garbage
-from lakebed.settings import Strategy
+from lakebed.model.settings import Strategy
+from lakebed.upkeep.retention.run import collect_garbage
 
 SPARK = tuple(map(int, pyspark.__version__.split(".")[:2]))
 reads_streams = pytest.mark.skipif(SPARK < (4, 2), reason="Spark before 4.2 sets no limits on streams from Python")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.spark import executors
+from lakebed.jobs import executors
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
@@ -35,7 +35,7 @@ def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path, monk
         with Path(path).open("r+b") as file:
             file.seek(4)
             file.write(bytes(400))
-    monkeypatch.setattr("lakebed.ingest.plan.JOB_FILES_MAX", 3)
+    monkeypatch.setattr("lakebed.write.plan.JOB_FILES_MAX", 3)
     table.submit(tmp_path / "in")
     report = pipeline.ingest(table, force=True, method="shuffle")
     assert sorted(Path(one.url).name for one in report.failed) == ["part-002.parquet", "part-005.parquet"]
@@ -59,7 +59,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     deadly = paths[1]
 
     def sort(target, place, document):
-        from lakebed.spark.executors import _sort
+        from lakebed.jobs.executors import _sort
 
         if deadly in str(document):
             os.kill(os.getpid(), signal.SIGKILL)

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed.jobs.batch import SparkTasks
+from lakebed.jobs.interrupt import Stop
 from lakebed.spark import Pipeline
-from lakebed.spark.batch import SparkTasks
-from lakebed.spark.interrupt import Stop
-from lakebed.tracker.listing import RunFilter, job_runs, run_details
-from lakebed.tracker.recorder import RunHandle
-from lakebed.tracker.runs import Begun, JobRun, RunOutcome
+from lakebed.table.tracker.listing import RunFilter, job_runs, run_details
+from lakebed.table.tracker.recorder import RunHandle
+from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code, Error
-from lakebed.migration.foreign_table import SourceLocation
-from lakebed.migration.run import SYSTEMS, Selection, migrate
 from lakebed.model.schema import Schema
 from lakebed.spark.migration import TASK_BYTES, bundled
+from lakebed.upkeep.migration.foreign_table import SourceLocation
+from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
 from tests.interop import foreign_tables as foreign
 
 deltalake = pytest.importorskip("deltalake")

@@ -21,15 +21,15 @@ import random, sys, time
 import pyarrow as pa
 import lakebed
 from lakebed.cli import main
-from lakebed.security.principal import Permission, Principal
-from lakebed.service import engines, query_runs
-from lakebed.service.plan import PERIODS, ServiceLimits
-from lakebed.service.query_runs import SubmittedQueries
-from lakebed.service.query_work import QueryLimits
-from lakebed.service.service import Service
-from lakebed.service.status import SparkState
-from lakebed.tracker import submitted_queries
-from lakebed.tracker.submitted_queries import AskedScan, QueryObjects, UNDER_WAY
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.service import engines, query_runs
+from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.query_runs import SubmittedQueries
+from lakebed.server.service.query_work import QueryLimits
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import SparkState
+from lakebed.table.tracker import submitted_queries
+from lakebed.table.tracker.submitted_queries import AskedScan, QueryObjects, UNDER_WAY
 
 engines.IN_PROCESS_BYTES_MAX = -1
 submitted_queries.LOST_S, query_runs.BEAT_S, query_runs.LOOK_S, query_runs.LOOK_EVERY_S = 6.0, 0.5, 0.5, 0.1

@@ -48,7 +48,7 @@ Table.try_commit = slow
 """
 
 STUCK = """
-from lakebed.spark.interrupt import Stop
+from lakebed.jobs.interrupt import Stop
 Stop.cancel = lambda self: time.sleep(600)
 """
 

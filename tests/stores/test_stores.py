@@ -14,9 +14,9 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema
-from lakebed.retention.run import collect_garbage
 from lakebed.storage import Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.testing.conformance import StorageConformance
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.proxy import FaultyProxy
 from tests.adversarial.torture import Config, tortured
 from tests.orphans import delete_orphans

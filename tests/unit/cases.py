@@ -5,15 +5,15 @@ from pathlib import Path
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.ingest.run import FileTarget, write_files
-from lakebed.maintenance.compaction.plan import plan as plan_compaction
-from lakebed.maintenance.rewrite.run import RewriteRequest, prepare, rewrite
-from lakebed.maintenance.rewrite.task import RewrittenFile, run_rewrite_task
+from lakebed.jobs.batch import decode, encode
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read.plan import plan
-from lakebed.settings import Strategy
-from lakebed.spark.batch import decode, encode
-from lakebed.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.model.settings import Strategy
+from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.read.rows.plan import plan
+from lakebed.upkeep.compaction.plan import plan as plan_compaction
+from lakebed.upkeep.rewrite.run import RewriteRequest, prepare, rewrite
+from lakebed.upkeep.rewrite.task import RewrittenFile, run_rewrite_task
+from lakebed.write.run import FileTarget, write_files
 
 
 def compact(table):

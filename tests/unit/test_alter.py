@@ -25,11 +25,11 @@ from lakebed import (
     UsageError,
     WidenField,
 )
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.maintenance.splitting.run import split
 from lakebed.model.keys import EncodedRange
-from lakebed.retention.run import collect_garbage
-from lakebed.state.transactions.schema_changes import describe
+from lakebed.model.state.transactions.schema_changes import describe
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.upkeep.splitting.run import split
 
 KEYS = ["a", "b", "ba", "c", "é"]
 SCHEMA = Schema(
@@ -75,7 +75,7 @@ def reading(way):
     """Reads inside go that way; without this, all tables of tests are narrow."""
     with pytest.MonkeyPatch.context() as patch:
         if way == "wide":
-            patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
         yield
 
 
@@ -388,8 +388,8 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
 
 def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, monkeypatch):
     """Their rows have null for a field that came later, and one file is left: there is nothing to merge."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 1)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 1)
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(AddField("w", "int8"))
@@ -400,9 +400,9 @@ def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, mo
 def test_a_plan_over_files_of_two_schemas_streams_and_prunes(table):
     """The filter reaches the scan of a file that has other names for the keys; nothing is sorted."""
     from lakebed.engine.datafusion import operators_of
-    from lakebed.read.datafusion_scan import ScanEngine
-    from lakebed.read.request import ReadRequest
-    from lakebed.sorting.merge import check_plan
+    from lakebed.files.sorting.merge import check_plan
+    from lakebed.read.rows.datafusion_scan import ScanEngine
+    from lakebed.read.rows.request import ReadRequest
 
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(RenameField("k", "key"), WidenField("n", "int64"), AddField("w", "int8"))

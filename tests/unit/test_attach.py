@@ -7,9 +7,9 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
-from lakebed.ingest.attach import check_sorted
+from lakebed.files.parquet import row_groups
 from lakebed.model import types
-from lakebed.parquet import row_groups
+from lakebed.write.attach import check_sorted
 from tests.workers import in_process
 
 SCHEMA = Schema({"k": "string"}, {"s": "int64"}, {"v": "double"})

@@ -22,8 +22,8 @@ import pytest
 import lakebed
 from lakebed.cli.declarations import _from_yaml
 from lakebed.cli.reference import every_command
-from lakebed.merging import custom_functions
-from lakebed.security.audit import AuditLog
+from lakebed.files.merging import custom_functions
+from lakebed.server.security.audit import AuditLog
 from tests import pages
 
 RUN_BY = {

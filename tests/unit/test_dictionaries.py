@@ -20,8 +20,8 @@ from lakebed import AddField, KeyRange, Schema, WidenField
 from lakebed.cli import main
 from lakebed.errors import RejectedError
 from lakebed.model import types
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
 from tests.unit.web.serving import serving
 from tests.workers import in_process
 

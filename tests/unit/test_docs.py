@@ -19,8 +19,8 @@ from lakebed.cli import main
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
-from lakebed.snapshot.handles import RowConversions
-from lakebed.snapshot.snapshot import Readable, Snapshot
+from lakebed.read.snapshot.handles import RowConversions
+from lakebed.read.snapshot.snapshot import Readable, Snapshot
 from lakebed.spark import Pipeline
 from lakebed.testing.merge_functions import check_merge_function
 from tests import pages
@@ -304,7 +304,9 @@ def test_the_kinds_of_findings_are_those_that_a_verification_reports():
     tables = re.findall(r"^\| kind \| damage .*?\n\n|^\| kind \| damage .*\Z", PAGE_JSON, re.MULTILINE | re.DOTALL)
     rows = [line.split("|")[1] for table in tables for line in table.strip().splitlines()[2:]]
     kinds = {kind for row in rows for kind in re.findall(r"`(\w+)`", row)}
-    source = "".join(path.read_text("utf-8") for path in (DOCS.parent / "src" / "lakebed" / "inspect").glob("*.py"))
+    source = "".join(
+        path.read_text("utf-8") for path in (DOCS.parent / "src" / "lakebed" / "read" / "inspect").glob("*.py")
+    )
     classes = {cls.kind for cls in public_error_classes()}
     assert len(kinds) > 25
     assert not {kind for kind in kinds if f'"{kind}"' not in source and kind not in classes}

@@ -9,11 +9,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.spark.interrupt import call_thread, interruptible
-from lakebed.spark.job_progress import CallProgress
-from lakebed.tracker.listing import FAILURES
-from lakebed.tracker.recorder import MESSAGE_CHARS_MAX
-from lakebed.tracker.runs import Begun
+from lakebed.jobs.interrupt import call_thread, interruptible
+from lakebed.jobs.job_progress import CallProgress
+from lakebed.table.tracker.listing import FAILURES
+from lakebed.table.tracker.recorder import MESSAGE_CHARS_MAX
+from lakebed.table.tracker.runs import Begun
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import pytest
 
 import lakebed
 from lakebed import Generated, Schema, SchemaMismatchError, UsageError
-from lakebed.ingest.conformer import Conformer
-from lakebed.state.transactions.schema_changes import AllowNulls, DropField, RenameField, WidenField
+from lakebed.model.state.transactions.schema_changes import AllowNulls, DropField, RenameField, WidenField
+from lakebed.write.conformer import Conformer
 
 VALUES = {"ts": "timestamp[us, tz=UTC]", "user": "string", "n": "int32"}
 DAY = Generated("date32", "cast(ts as date)")

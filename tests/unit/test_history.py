@@ -5,12 +5,12 @@ import pytest
 
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
-from lakebed.inspect.history import SCHEMA, described
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.queue import Ticket
 from lakebed.model.files import checkpoint_name, entry_name, table_prefix
-from lakebed.state.codec import encode_transaction, outline
-from lakebed.state.transactions import AlterSettings, ProposeSplit
+from lakebed.model.state.codec import encode_transaction, outline
+from lakebed.model.state.transactions import AlterSettings, ProposeSplit
+from lakebed.read.inspect.history import SCHEMA, described
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 from tests.documents import rewritten

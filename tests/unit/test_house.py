@@ -55,8 +55,9 @@ HEAVY = {
 }
 # What no lookup needs: the ways to write, and to read much.
 UNREAD = {
-    "lakebed.ingest", "lakebed.maintenance", "lakebed.parquet.file_writer", "lakebed.parquet.row_groups",
-    "lakebed.read.datafusion_scan", "lakebed.read.multi_get", "lakebed.read.slices", "lakebed.sorting",
+    "lakebed.files.parquet.file_writer", "lakebed.files.parquet.row_groups", "lakebed.files.sorting",
+    "lakebed.read.rows.datafusion_scan", "lakebed.read.rows.multi_get", "lakebed.read.rows.slices", "lakebed.upkeep",
+    "lakebed.write",
 }  # fmt: skip
 
 
@@ -165,7 +166,7 @@ def test_the_source_keeps(rule: Callable[[Module], Iterator[str]]) -> None:
 
 @pytest.mark.parametrize("name", RULES)
 def test_a_breach_is_found_of(name: str) -> None:
-    breach = Module(Path("lakebed/drawing.py"), BREACHES[name])
+    breach = Module(Path("lakebed/read/drawing.py"), BREACHES[name])
     assert len(list(RULES[name](breach))) == 1
 
 
@@ -190,7 +191,7 @@ def test_the_name_of_a_private_function_says_what_it_does() -> None:
 
 def test_a_long_docstring_does_not_make_a_long_function() -> None:
     drawing = 'def f():\n    """' + "A word.\n" * FUNCTION_LINES_MAX + '"""\n    f()\n'
-    assert not list(long_functions(Module(Path("lakebed/drawing.py"), drawing)))
+    assert not list(long_functions(Module(Path("lakebed/read/drawing.py"), drawing)))
 
 
 def modules_loaded_by(statement: str) -> set[str]:
@@ -204,7 +205,13 @@ def test_importing_lakebed_imports_no_library_and_nothing_of_its_own_but_errors(
     loaded = {
         name for name in modules_loaded_by("import lakebed") if name.partition(".")[0] not in sys.stdlib_module_names
     }
-    assert loaded - modules_loaded_by("pass") == {"lakebed", "lakebed.errors", "lakebed.lazy_names", "lakebed.version"}
+    assert loaded - modules_loaded_by("pass") == {
+        "lakebed",
+        "lakebed.errors",
+        "lakebed.model",
+        "lakebed.model.lazy_names",
+        "lakebed.model.version",
+    }
 
 
 def test_the_first_lookup_of_a_process_imports_nothing_that_it_does_not_need(tmp_path: Path) -> None:
@@ -228,8 +235,8 @@ def test_the_first_lookup_of_a_process_defines_few_dataclasses(tmp_path: Path) -
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=60)
     defined = {name.removeprefix("lakebed.") for name in json.loads(ran.stdout)}
     assert defined - public_dataclasses() == {
-        "model.partitions.Partitions", "settings.Described",
-        "settings.Settings", "snapshot.handles.TableAddress", "snapshot.snapshot.Snapshot",
+        "model.partitions.Partitions", "model.settings.Described", "model.settings.Settings",
+        "read.snapshot.handles.TableAddress", "read.snapshot.snapshot.Snapshot",
         "table.reopening.InstanceAddress",
     }  # fmt: skip
 

@@ -24,8 +24,8 @@ import lakebed
 from lakebed import Aggregate, KeyRange, Latest, Schema, SchemaMismatchError
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.retention.run import collect_garbage
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.unit.cases import rewritten
 
 SCHEMA = Schema({"d": "string", "ts": "int64"}, values={"event": "string", "user_id": "string", "properties": "string"})

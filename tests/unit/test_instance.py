@@ -17,7 +17,7 @@ from lakebed import (
 )
 from lakebed.cli.run import main
 from lakebed.log.checkpoint import Checkpoints
-from lakebed.state.transactions import AlterSettings
+from lakebed.model.state.transactions import AlterSettings
 from lakebed.storage import probe
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})

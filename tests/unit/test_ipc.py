@@ -13,7 +13,7 @@ from lakebed.log.segments import batch_of, bytes_of
 from lakebed.model import ipc
 from lakebed.model.ipc import measured_batches, open_within
 from lakebed.model.key_summaries import Summary
-from lakebed.state.reference_lists import Claim, Sidecar, decode_references
+from lakebed.model.state.reference_lists import Claim, Sidecar, decode_references
 
 ROWS = pa.table(
     {

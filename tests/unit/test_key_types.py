@@ -13,12 +13,12 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, KeyRange, Latest, Schema
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.key_types import decimal_of
 from lakebed.model.key_values import content_of
 from lakebed.model.keys import KeyCodec
-from lakebed.read.conditions import Comparison, keys_of
-from lakebed.read.key_ranges import key_ranges
+from lakebed.read.rows.conditions import Comparison, keys_of
+from lakebed.read.rows.key_ranges import key_ranges
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from tests import pages
 from tests.unit.cases import compact_partition
 from tests.unit.read.merging_tables import reading_by

@@ -9,12 +9,12 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
-from lakebed.drawing.key_space import CELLS_MAX, KeySpace
-from lakebed.drawing.pictures import partitions_picture
 from lakebed.model.html_tables import facts, grid
 from lakebed.model.partitions import Partitions
-from lakebed.read.counting import Count
-from lakebed.snapshot.snapshot import Snapshot
+from lakebed.read.drawing.key_space import CELLS_MAX, KeySpace
+from lakebed.read.drawing.pictures import partitions_picture
+from lakebed.read.rows.counting import Count
+from lakebed.read.snapshot.snapshot import Snapshot
 from tests import pages
 
 SVG = "{http://www.w3.org/2000/svg}"

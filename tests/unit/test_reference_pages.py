@@ -13,13 +13,13 @@ import shlex
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
-from lakebed import settings
 from lakebed.cli.reference import every_command
 from lakebed.errors import Code
+from lakebed.model import settings
 from lakebed.model.wording import count_text, size_text
-from lakebed.web.api.descriptions import ERRORS
-from lakebed.web.app import API, routes_in
-from lakebed.web.error_answers import status_of
+from lakebed.server.web.api.descriptions import ERRORS
+from lakebed.server.web.app import API, routes_in
+from lakebed.server.web.error_answers import status_of
 from tests import pages
 
 # -- settings -----------------------------------------------------------------------------------------------------

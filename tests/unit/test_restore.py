@@ -8,9 +8,9 @@ import pytest
 import lakebed
 from lakebed import AddField, DropField, KeyRange, NotRetainedError, Schema, UsageError, WidenField, clock
 from lakebed.errors import NotFoundError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.retention.run import collect_garbage
 from lakebed.testing.faults import CountingStorage
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 
 SCHEMA = Schema({"k": "string"}, {}, {"v": "int32", "w": "string"})
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from lakebed import StorageError, runner
+from lakebed import StorageError
 from lakebed.errors import Code
-from lakebed.runner import BatchLimits
+from lakebed.write import batches as runner
+from lakebed.write.batches import BatchLimits
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
-from lakebed.ingest.conformer import Conformer
+from lakebed.write.conformer import Conformer
 
 NESTED = {
     "flag": "bool",

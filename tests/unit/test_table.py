@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, KeyRange, Schema, SchemaMismatchError, UsageError, clock
-from lakebed.retention.run import collect_garbage
-from lakebed.state.sums import table_rows
+from lakebed.model.state.sums import table_rows
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.unit.read.test_answers import VALUES
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})

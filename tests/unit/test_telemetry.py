@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import telemetry
 from lakebed.clock import random_token
 from lakebed.log.batch_commit import commit_batch
-from lakebed.state.transactions import AlterSettings
+from lakebed.model.state.transactions import AlterSettings
+from lakebed.storage import telemetry
 
 
 class Recorded:
@@ -144,7 +144,7 @@ def test_a_checkpoint_and_a_collection_are_measured(tmp_path, recorded):
     table.write(rows(1))
     table.log.wait_for_checkpoint()
     assert recorded.of("checkpoint_write_seconds", outcome="written")
-    from lakebed.retention.run import collect_garbage
+    from lakebed.upkeep.retention.run import collect_garbage
 
     collect_garbage(table)
     assert len(recorded.of("gc_seconds", table=table.id)) == 1

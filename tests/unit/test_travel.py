@@ -10,9 +10,9 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import Code, NotFoundError, NotRetainedError, RejectedError, UsageError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.retention.run import collect_garbage
-from lakebed.state.time_travel import moment_in
+from lakebed.model.state.time_travel import moment_in
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})

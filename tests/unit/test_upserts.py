@@ -13,7 +13,7 @@ import lakebed
 from lakebed import Aggregate, First, KeepAll, Latest, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Code, ContentionError, Error, RejectedError, SchemaMismatchError, UsageError
-from lakebed.settings import Strategy
+from lakebed.model.settings import Strategy
 from lakebed.table import deletion
 from tests.unit.compaction.test_merging import compacted
 from tests.unit.retention.cases import Killed, Mortal, on
@@ -162,12 +162,12 @@ def _write_by(table, schema, data):
     from dataclasses import replace
 
     from lakebed import clock
-    from lakebed.ingest.conformer import Conformer
-    from lakebed.ingest.operation import Action, Operation
-    from lakebed.ingest.row_encoder import RowEncoder
-    from lakebed.ingest.run import FileTarget, write_files
-    from lakebed.ingest.source_rows import RowInput, conformed
-    from lakebed.state.transactions import ProposeFiles
+    from lakebed.model.state.transactions import ProposeFiles
+    from lakebed.write.conformer import Conformer
+    from lakebed.write.operation import Action, Operation
+    from lakebed.write.row_encoder import RowEncoder
+    from lakebed.write.run import FileTarget, write_files
+    from lakebed.write.source_rows import RowInput, conformed
 
     encoder = RowEncoder(Conformer(schema), Latest(), Operation(Action.PARTIAL))
     files = write_files(
@@ -248,8 +248,8 @@ def test_a_row_that_is_written_while_a_delete_looks_for_its_key_survives(monkeyp
             written.append(table.write(rows((1, 0, 7, "new"))))
         return found
 
-    scan = lakebed.snapshot.snapshot.Snapshot.scan
-    monkeypatch.setattr(lakebed.snapshot.snapshot.Snapshot, "scan", look)
+    scan = lakebed.read.snapshot.snapshot.Snapshot.scan
+    monkeypatch.setattr(lakebed.read.snapshot.snapshot.Snapshot, "scan", look)
     report = table.delete(where="a = 1")
     monkeypatch.undo()
     assert (report.keys, held(table)) == (2, [(1, 0, 7, "new")])
@@ -258,14 +258,14 @@ def test_a_row_that_is_written_while_a_delete_looks_for_its_key_survives(monkeyp
 def test_a_delete_whose_keys_are_written_again_and_again_gives_up_and_deletes_nothing(monkeypatch):
     table = new_table()
     table.write(rows((1, 0, 1, "x")))
-    scan = lakebed.snapshot.snapshot.Snapshot.scan
+    scan = lakebed.read.snapshot.snapshot.Snapshot.scan
 
     def look(self, **how):
         found = scan(self, **how)
         table.write(rows((1, 0, 1, "again")))
         return found
 
-    monkeypatch.setattr(lakebed.snapshot.snapshot.Snapshot, "scan", look)
+    monkeypatch.setattr(lakebed.read.snapshot.snapshot.Snapshot, "scan", look)
     with pytest.raises(ContentionError, match="10 times"):
         table.delete(where="a = 1")
     monkeypatch.undo()

@@ -7,12 +7,12 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.inspect.verification import numbering
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.tail import LogTail
 from lakebed.model import files
 from lakebed.model.files import data_name, summary_name
-from lakebed.read.summaries import load_summaries
+from lakebed.read.inspect.verification import numbering
+from lakebed.read.rows.summaries import load_summaries
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 from tests.unit.cases import compact

@@ -1,7 +1,7 @@
 """``lakebed token`` and ``lakebed role``: who may use a service of the instance, and which data each may see.
 
-Both are objects of the instance (:mod:`lakebed.security.stored`), which services read again while they run. Rule: the
-text of a token is printed once, and never stored. Source: docs/security.md.
+Both are objects of the instance (:mod:`lakebed.server.security.stored`), which services read again while they run.
+Rule: the text of a token is printed once, and never stored. Source: docs/security.md.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
-    from lakebed.security.roles import Role
-    from lakebed.security.stored import AccessToken
+    from lakebed.server.security.roles import Role
+    from lakebed.server.security.stored import AccessToken
 
 _AGE = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _TABLES = click.option(
@@ -53,7 +53,7 @@ def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: 
     NAME identifies the holder in the audit log. Only a digest of the token is stored. With --table its roles apply only
     to these tables.
     """
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     ends = _end(expires)
     storage = cli.instance().storage
@@ -74,7 +74,7 @@ def list_tokens(cli: Invocation) -> None:
 
     The tokens themselves are not stored.
     """
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     found = [_token_document(one) for one in stored.tokens_of(cli.instance().storage)]
     cli.out.document({"tokens": found}, [_as_columns(found)] if found else ["no tokens"])
@@ -84,7 +84,7 @@ def list_tokens(cli: Invocation) -> None:
 @click.argument("token_id", metavar="ID")
 def revoke_token(cli: Invocation, *, token_id: str) -> None:
     """Revoke a token by its id: services refuse it within 30 seconds."""
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     stored.revoke_token(cli.instance().storage, token_id)
     cli.out.document({"revoked": token_id}, [f"token {token_id} revoked"])
@@ -125,8 +125,8 @@ def create_role(
     With --where, only rows for which the predicate is true are visible. A role with --where, --hide or --mask is
     read-only. Restrictions of several roles add up: docs/security.md.
     """
-    from lakebed.security import stored
-    from lakebed.security.roles import Role, permission_named
+    from lakebed.server.security import stored
+    from lakebed.server.security.roles import Role, permission_named
 
     role = Role(name, permission_named(permission), frozenset(tables) or None, where or "", frozenset(hidden), masks)
     if len(dict(masks)) < len(masks):
@@ -142,7 +142,7 @@ def create_role(
 @options.row_format
 def list_roles(cli: Invocation) -> None:
     """List the roles that were created, beside read, write and admin."""
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     found = [one.to_json() for one in stored.roles_of(cli.instance().storage).values()]
     cli.out.document({"roles": found}, [_as_columns(found)] if found else ["no roles but read, write and admin"])
@@ -152,7 +152,7 @@ def list_roles(cli: Invocation) -> None:
 @click.argument("name", metavar="NAME", shell_complete=completions.roles)
 def drop_role(cli: Invocation, *, name: str) -> None:
     """Drop a role; services then refuse tokens that have it."""
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     stored.drop_role(cli.instance().storage, name)
     cli.out.document({"dropped": name}, [f"role {name} dropped"])

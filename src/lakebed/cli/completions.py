@@ -42,7 +42,7 @@ tags = _of_instance(lambda lake, ctx: lake.table(_table_name(ctx)).tags())
 @_of_instance
 def hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
     """Return the ids of hooks."""
-    from lakebed.inspect.hooks import read_hooks
+    from lakebed.read.inspect.hooks import read_hooks
 
     return [hook.id for hook in read_hooks(lake.storage, {})]
 
@@ -50,7 +50,7 @@ def hooks(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
 @_of_instance
 def roles(lake: lakebed.Instance, _: click.Context) -> Iterable[str]:
     """Return the roles that were created."""
-    from lakebed.security import stored
+    from lakebed.server.security import stored
 
     return stored.roles_of(lake.storage)
 
@@ -72,7 +72,7 @@ def columns(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 
 def settings(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Return settings with an equals sign; tables as well, where the first word may be one."""
-    from lakebed.settings import NAMES
+    from lakebed.model.settings import NAMES
 
     found = [f"{name}=" for name in NAMES if name.startswith(incomplete)]
     first = param.name == "words" and not ctx.params.get("words")

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lakebed import settings
 from lakebed.errors import Code, Error, NotFoundError, UsageError
+from lakebed.model import settings
 from lakebed.model.checks import are_names, are_texts
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of
@@ -24,8 +24,8 @@ from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     import lakebed
-    from lakebed.security.roles import Role
-    from lakebed.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState
+    from lakebed.server.security.roles import Role
 
 Keys = tuple[str | int, ...]
 """Where in a file a value stands: ``("tables", "readings", "schema")``."""
@@ -80,7 +80,7 @@ class Declaration:
 
 def read_declaration(path: Path) -> Declaration:
     """Return the declaration in a file. Raises NotFoundError, UsageError."""
-    from lakebed.formats.input_file import read_text
+    from lakebed.files.formats.input_file import read_text
 
     text = read_text(path)
     document, lines = _parsed(path, text)
@@ -116,7 +116,7 @@ def _group(found: Declaration, group: str, document: Mapping[str, Any]) -> dict[
 
 def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
     """Return the document that declares an instance as it is."""
-    from lakebed.security.stored import roles_of
+    from lakebed.server.security.stored import roles_of
 
     groups: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
     for name in lake.tables():
@@ -229,7 +229,7 @@ def _age_off(found: Declaration, keys: Keys, given: Any) -> AgeOff:
 
 
 def _role(found: Declaration, keys: Keys, given: Any) -> Role:
-    from lakebed.security.roles import Role
+    from lakebed.server.security.roles import Role
 
     _check_declared_keys(found, keys, given, _OF_ROLE)
     whole: dict[str, Any] = {"permission": "read", "tables": None, "where": "", "hidden": [], "masks": {}}

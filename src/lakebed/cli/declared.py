@@ -32,15 +32,15 @@ from lakebed.cli.invocation import Invocation
 from lakebed.model import types
 from lakebed.model.json_values import json_text
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
+from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
-from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 
 if TYPE_CHECKING:
     import lakebed
     from lakebed.model.schema import Field, Schema
-    from lakebed.security.roles import Role
-    from lakebed.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState
+    from lakebed.server.security.roles import Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,7 @@ def _filtering(lake: lakebed.Instance, wanted: DeclaredTable) -> PlannedChange:
 
 
 def _role_changes(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> Iterator[PlannedChange]:
-    from lakebed.security.stored import drop_role, put_role, roles_of
+    from lakebed.server.security.stored import drop_role, put_role, roles_of
 
     if declaration.roles is None:
         return

@@ -167,7 +167,7 @@ def _java_check() -> Check:
 
 
 def _limit_checks() -> Iterator[Check]:
-    from lakebed.spark.worker_pool import available_cores, available_memory_bytes
+    from lakebed.jobs.worker_pool import available_cores, available_memory_bytes
 
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = "no limit" if files == resource.RLIM_INFINITY else f"{files:,}"

@@ -17,14 +17,14 @@ from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, progress_bar, report_line
 from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
-from lakebed.maintenance.rewrite.run import RewriteRequest, prepare
 from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text
+from lakebed.upkeep.rewrite.run import RewriteRequest, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.retention.erasure.run import ErasurePlace, ErasureReport
+    from lakebed.upkeep.retention.erasure.run import ErasurePlace, ErasureReport
 
 
 @command

@@ -16,7 +16,7 @@ from lakebed.cli.argument_types import WholeNumber
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, DamagedError, NotFoundError
-from lakebed.inspect.hooks import (
+from lakebed.read.inspect.hooks import (
     DamagedHook,
     Delivered,
     Hook,
@@ -95,7 +95,7 @@ def remove(cli: Invocation, *, hook: str) -> None:
 
 
 def _checked_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    from lakebed.state.transactions import StoredTransaction
+    from lakebed.model.state.transactions import StoredTransaction
 
     known = sorted(str(one.__struct_config__.tag) for one in StoredTransaction.__args__)
     for kind in kinds:

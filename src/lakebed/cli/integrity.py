@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from lakebed.cli.render import Output
-    from lakebed.inspect.verification import VerificationReport
-    from lakebed.maintenance.repair import InvalidRows, RepairReport
     from lakebed.model.findings import Finding
+    from lakebed.read.inspect.verification import VerificationReport
+    from lakebed.upkeep.repair import InvalidRows, RepairReport
 
 
 def _parse_share(text: str) -> float:
@@ -119,8 +119,8 @@ def repair(cli: Invocation, *, table: str, removed: str | None, dry_run: bool) -
     allow become null. Rows with an invalid key are removed, with their keys replaced, into Parquet files in the folder
     --removed; `lakebed write` adds them again.
     """
-    from lakebed.maintenance.repair import find
-    from lakebed.maintenance.repair import repair as repair_table
+    from lakebed.upkeep.repair import find
+    from lakebed.upkeep.repair import repair as repair_table
 
     found = cli.table(table)
     if dry_run:

@@ -20,7 +20,7 @@ from lakebed.model.wording import did_you_mean
 if TYPE_CHECKING:
     from lakebed.cli.configuration import Configuration, NamedInstance, Profile
     from lakebed.cli.render import Output
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.snapshot import Snapshot
 
 INSTANCE_VARIABLE = "LAKEBED_INSTANCE"
 COMMIT_VIA_VARIABLE = "LAKEBED_COMMIT_VIA"

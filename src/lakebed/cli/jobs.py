@@ -18,16 +18,16 @@ from lakebed.cli.render import TextColumns, columns, shown
 from lakebed.errors import Code
 from lakebed.model.json_values import plain
 from lakebed.model.wording import size_text
-from lakebed.tracker.listing import RunFilter, job_runs, open_in_log, run_details
-from lakebed.tracker.retry_requests import request_retry
-from lakebed.tracker.runs import RunOutcome, WorkKind, run_document, task_document
+from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_details
+from lakebed.table.tracker.retry_requests import request_retry
+from lakebed.table.tracker.runs import RunOutcome, WorkKind, run_document, task_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import lakebed
-    from lakebed.tracker.listing import RunDetails
-    from lakebed.tracker.runs import JobRun, TaskRun
+    from lakebed.table.tracker.listing import RunDetails
+    from lakebed.table.tracker.runs import JobRun, TaskRun
 
 RUNS_SHOWN = 20
 ID_CHARS = 12

@@ -1,9 +1,9 @@
 """Logging on stderr, by ``-v``, ``-vv``, ``--quiet`` and ``--log-format``.
 
 The library logs by the loggers ``lakebed.…`` of :mod:`logging` and installs no handlers; this module does, for the
-command line. Work that the library measures (:mod:`lakebed.telemetry`) is logged when it ends, by a logger of its name
-such as ``lakebed.commit``: with ``-v`` commits, reads, checkpoints and collections, with ``-vv`` each request to the
-store as well.
+command line. Work that the library measures (:mod:`lakebed.storage.telemetry`) is logged when it ends, by a logger of
+its name such as ``lakebed.commit``: with ``-v`` commits, reads, checkpoints and collections, with ``-vv`` each request
+to the store as well.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from lakebed import clock, telemetry
+from lakebed import clock
+from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
-    from lakebed.telemetry import Ended, Labels
+    from lakebed.storage.telemetry import Ended, Labels
 
 _STEPS = ("storage_request",)
 """Spans of which one command has many."""

@@ -17,23 +17,23 @@ from lakebed.cli.progress import open_pipeline, progress_bar, report_line
 from lakebed.cli.render import TextColumns, columns
 from lakebed.cli.requests import ingest_lines
 from lakebed.errors import Code
-from lakebed.maintenance.compaction.plan import check_strategy
-from lakebed.maintenance.compaction.plan import plan as plan_compaction
-from lakebed.maintenance.splitting.plan import due, small
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.model.operations import TableOperation
+from lakebed.model.settings import Strategy
 from lakebed.model.wording import count_text, size_text
-from lakebed.settings import Strategy
+from lakebed.upkeep.compaction.plan import check_strategy
+from lakebed.upkeep.compaction.plan import plan as plan_compaction
+from lakebed.upkeep.splitting.plan import due, small
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from lakebed.maintenance.compaction.run import CompactionReport
-    from lakebed.maintenance.splitting.plan import SmallPartitions
-    from lakebed.maintenance.splitting.run import JoinReport, SplitReport
-    from lakebed.retention.orphans import DroppedReport, OrphanReport
-    from lakebed.retention.run import GcReport
+    from lakebed.upkeep.compaction.run import CompactionReport
+    from lakebed.upkeep.retention.orphans import DroppedReport, OrphanReport
+    from lakebed.upkeep.retention.run import GcReport
+    from lakebed.upkeep.splitting.plan import SmallPartitions
+    from lakebed.upkeep.splitting.run import JoinReport, SplitReport
 
 PARTITIONS_SHOWN = 8
 
@@ -225,7 +225,7 @@ def maintain(
 def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | None) -> None:
     """Maintain all tables once; fail after the last one if any failed. Each error is printed to stderr once."""
     with optional_imports():
-        from lakebed.service.service import Service
+        from lakebed.server.service.service import Service
 
     status = Service(cli.instance(), launcher=launcher, memory_bytes=memory_bytes).run_once()
     tables: list[dict[str, object]] = []
@@ -277,7 +277,7 @@ def gc(cli: Invocation, *, table: str | None, force: bool, dry_run: bool) -> Non
         raise error
     for orphans in report.orphans:
         if orphans.refused:
-            from lakebed.retention.orphans import refusal
+            from lakebed.upkeep.retention.orphans import refusal
 
             raise refusal(orphans)
 

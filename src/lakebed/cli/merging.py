@@ -123,8 +123,8 @@ def create_view(
 @click.option("--anew", is_flag=True, help="Read the whole source, and replace all rows of the view.")
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
     """Add to a view the rows added to its source since the last refresh, in one commit, in this process."""
-    from lakebed.maintenance.view_feed import refresh as feed
-    from lakebed.maintenance.view_feed import view_source
+    from lakebed.upkeep.view_feed import refresh as feed
+    from lakebed.upkeep.view_feed import view_source
 
     instance = cli.instance()
     view = instance.table(table)

@@ -1,7 +1,7 @@
 """``lakebed migrate``: the rows of tables of other systems.
 
 Rule: rows are committed after they were counted against the source, all or none. Errors: UsageError for options that do
-not go together; those of :mod:`lakebed.migration`. Source: docs/migrate.md.
+not go together; those of :mod:`lakebed.upkeep.migration`. Source: docs/migrate.md.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
 from lakebed.errors import Code, NotFoundError
-from lakebed.inspect.history import committed_on_interrupt
-from lakebed.migration.foreign_table import ForeignTable, SourceLocation
-from lakebed.migration.run import SYSTEMS, MigrationReport, Selection
-from lakebed.migration.run import migrate as migrate_rows
 from lakebed.model.schema import Schema
+from lakebed.read.inspect.history import committed_on_interrupt
+from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceLocation
+from lakebed.upkeep.migration.run import SYSTEMS, MigrationReport, Selection
+from lakebed.upkeep.migration.run import migrate as migrate_rows
 
 if TYPE_CHECKING:
     from lakebed.table.table import Table

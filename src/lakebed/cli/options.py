@@ -199,7 +199,7 @@ def keys_in(path: Path, schema: Schema) -> list[tuple[Any, ...]]:
 
     Raises as :func:`read_text`, and BadKeyError with the number of the line.
     """
-    from lakebed.formats.input_file import read_text
+    from lakebed.files.formats.input_file import read_text
 
     lines = csv.reader(read_text(path).splitlines())
     found = []

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.drawing.progress_bar import ProgressBar
 from lakebed.errors import UsageError
+from lakebed.jobs.progress_bar import ProgressBar
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _not_by_py4j(record: logging.LogRecord) -> bool:
 
 def report_line(report: Any) -> str:
     """Return a report as text, after the name of its table and the committed version, if any."""
-    from lakebed.spark.report_text import summary
+    from lakebed.jobs.report_text import summary
 
     at = "" if report.version is None else f" at version {report.version}"
     return f"table {report.table}{at}: {summary(report)}"

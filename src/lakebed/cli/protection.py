@@ -19,11 +19,11 @@ from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
-    from lakebed.security.audit import AuditLog
-    from lakebed.security.principal import Authenticator
-    from lakebed.security.stored import AccessList
+    from lakebed.server.security.audit import AuditLog
+    from lakebed.server.security.principal import Authenticator
+    from lakebed.server.security.stored import AccessList
+    from lakebed.server.web.request_authentication import Exposure
     from lakebed.table.instance import Instance
-    from lakebed.web.request_authentication import Exposure
 
 _FILE = click.Path(path_type=Path)
 
@@ -59,9 +59,9 @@ class Protection:
         Raises UsageError for an address that others can reach, if there would be no authentication.
         """
         with optional_imports():
-            from lakebed.security.authentication import BearerAuthenticator
-            from lakebed.security.stored import AccessList
-            from lakebed.web.server import is_loopback
+            from lakebed.server.security.authentication import BearerAuthenticator
+            from lakebed.server.security.stored import AccessList
+            from lakebed.server.web.server import is_loopback
 
         access = AccessList(instance.storage)
         identities = self._identities(access)
@@ -78,13 +78,13 @@ class Protection:
     def exposure(self, *, is_open: bool, host: str) -> Exposure:
         """Return the additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
         with optional_imports():
-            from lakebed.web.request_authentication import Exposure
+            from lakebed.server.web.request_authentication import Exposure
 
         names = frozenset({"localhost", "127.0.0.1", "::1", host}) if is_open else None
         return Exposure(names, self.origins, self._audit())
 
     def _audit(self) -> AuditLog | None:
-        from lakebed.security.audit import AuditLog
+        from lakebed.server.security.audit import AuditLog
 
         return None if self.audit_place is None else AuditLog(self.audit_place)
 
@@ -99,7 +99,7 @@ class Protection:
                 "tokens for other services would be accepted, or nobody would have a role"
             )
         with optional_imports():
-            from lakebed.security.identity_tokens import IdentityRules, IdentityTokens
+            from lakebed.server.security.identity_tokens import IdentityRules, IdentityTokens
 
         rules = IdentityRules(self.issuer, self.audience, dict(self.jwt_roles), self.roles_claim, self.name_claim)
         access.check_roles(dict(self.jwt_roles).values())

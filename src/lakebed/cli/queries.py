@@ -1,7 +1,7 @@
 """``lakebed query``: queries that a service runs in the background.
 
 Each command is a request to a service, which runs the query: no instance is opened here. Errors: those of
-:mod:`lakebed.client`. Source: docs/http.md.
+:mod:`lakebed.table.client`. Source: docs/http.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from lakebed.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.client.remote_instance import RemoteInstance
-    from lakebed.tracker.submitted_queries import QueryState
+    from lakebed.table.client.remote_instance import RemoteInstance
+    from lakebed.table.tracker.submitted_queries import QueryState
 
 SERVICE_VARIABLE = "LAKEBED_SERVICE"
 
@@ -52,7 +52,7 @@ def service(function: Callable[..., None]) -> Callable[..., None]:
     )
     @functools.wraps(function)
     def with_service(*args: Any, service_url: str | None, ca_file: Path | None, **others: Any) -> None:
-        from lakebed.client.connect import connect
+        from lakebed.table.client.connect import connect
 
         found = service_url or os.environ.get(SERVICE_VARIABLE)
         if not found:
@@ -158,7 +158,7 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
     options.check_at_most_one({"--format": out.row_format, "--json": out.as_json, "--parquet": parquet})
     with lake.submitted_query(query).rows() as rows:
         if parquet is not None:
-            from lakebed.export.row_files import write_rows
+            from lakebed.upkeep.export.row_files import write_rows
 
             file = write_rows(rows, rows.schema, "parquet", parquet.absolute().parent, memory_limit_bytes=2**30)
             file.path.replace(parquet)

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     import lakebed
-    from lakebed.drawing.progress_bar import ProgressBar
+    from lakebed.jobs.progress_bar import ProgressBar
     from lakebed.model.keys import KeyRange
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.snapshot import Snapshot
 
 
 @command

@@ -1,6 +1,6 @@
 """Options that say how text files are read, and ``lakebed schema infer``: the columns of a file, as detected.
 
-Detection is that of :mod:`lakebed.ingest.input_files`; an option overrides it. Standard input is kept in a file, since
+Detection is that of :mod:`lakebed.write.input_files`; an option overrides it. Standard input is kept in a file, since
 it is read twice. Errors: UsageError for a file or an option that does not fit. Source: docs/import.md.
 """
 
@@ -20,8 +20,8 @@ from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, Error, ExistsError, NotFoundError, UnknownOutcomeError
-from lakebed.formats.input_file import InputFile, spooled
-from lakebed.formats.reading_options import DECIMAL_POINTS, FORMATS, ReadingOptions
+from lakebed.files.formats.input_file import InputFile, spooled
+from lakebed.files.formats.reading_options import DECIMAL_POINTS, FORMATS, ReadingOptions
 from lakebed.model import types
 from lakebed.model.json_values import json_text
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
@@ -29,11 +29,11 @@ from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
-    from lakebed.ingest.inferred_columns import Inferred
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
+    from lakebed.write.inferred_columns import Inferred
 
 STDIN = "-"
 _TAB = ("tab", "\\t")
@@ -104,8 +104,8 @@ reading_options = reading_options_of()
 @contextlib.contextmanager
 def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[InputFile]]:
     """The files that the words name; ``-`` is standard input, which is kept in a temporary file. Raises UsageError."""
-    from lakebed.ingest.input_files import find_inputs
     from lakebed.storage.disk_space import scratch_folder
+    from lakebed.write.input_files import find_inputs
 
     if texts.count(STDIN) > 1:
         raise Code.SOURCE_DUPLICATE("standard input is named twice; it can be read once", name=STDIN)
@@ -151,8 +151,8 @@ def table_for(
 
     Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
     """
-    from lakebed.ingest.inferred_columns import inferred_together
     from lakebed.table.creation import check_name
+    from lakebed.write.inferred_columns import inferred_together
 
     instance = cli.instance()
     if name in instance.tables():
@@ -239,7 +239,7 @@ def infer(
     The schema goes to stdout, so that `lakebed schema infer users.csv --key id > users.json` makes a file for `lakebed
     table create --schema`; what was detected goes to stderr. Needs no instance.
     """
-    from lakebed.ingest.inferred_columns import inferred
+    from lakebed.write.inferred_columns import inferred
 
     with inputs([file], store_of(cli, file)) as found:
         seen = inferred(found[0], reading)

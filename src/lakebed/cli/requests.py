@@ -17,16 +17,16 @@ from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, report_line
 from lakebed.cli.render import columns
 from lakebed.errors import Code
-from lakebed.ingest.plan import Method
-from lakebed.ingest.requests import Standing, WithdrawReport
-from lakebed.inspect.history import committed_on_interrupt
 from lakebed.model.wording import count_text, size_text
+from lakebed.read.inspect.history import committed_on_interrupt
+from lakebed.write.plan import Method
+from lakebed.write.requests import Standing, WithdrawReport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.ingest.requests import SubmitReport
-    from lakebed.maintenance.ingest_jobs import IngestReport
+    from lakebed.upkeep.ingest_jobs import IngestReport
+    from lakebed.write.requests import SubmitReport
 
 
 @command

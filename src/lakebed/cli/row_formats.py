@@ -1,8 +1,8 @@
 """The formats of ``--format``, in which rows and listings are printed for other programs.
 
-All are written to stdout chunk by chunk, in bounded memory, as :mod:`lakebed.formats.row_chunks` makes them; Markdown,
-which only people read, is made here. Records of a listing may be nested: in JSON they are as with ``--json``, elsewhere
-nested values are JSON text.
+All are written to stdout chunk by chunk, in bounded memory, as :mod:`lakebed.files.formats.row_chunks` makes them;
+Markdown, which only people read, is made here. Records of a listing may be nested: in JSON they are as with
+``--json``, elsewhere nested values are JSON text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from lakebed.model.json_values import encode_rows, json_bytes, json_text
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.formats.row_chunks import Chunks
+    from lakebed.files.formats.row_chunks import Chunks
 
 FORMATS = ("table", "csv", "json", "jsonl", "markdown", "arrow", "parquet")
 BINARY = ("arrow", "parquet")
@@ -49,7 +49,7 @@ def write_rows(row_format: str, schema: pa.Schema, batches: Iterable[pa.RecordBa
 
 def write_records(row_format: str, records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
     """Write the records of a listing, which are JSON values, in any format but table."""
-    from lakebed.formats.row_chunks import lines_as_array
+    from lakebed.files.formats.row_chunks import lines_as_array
 
     lines = (json_bytes(record) + b"\n" for record in records)
     match row_format:
@@ -65,7 +65,7 @@ def write_records(row_format: str, records: Sequence[Mapping[str, Any]], names: 
 
 
 def _chunks(row_format: str) -> Chunks:
-    from lakebed.formats import row_chunks
+    from lakebed.files.formats import row_chunks
 
     return {
         "csv": row_chunks.csv_lines,

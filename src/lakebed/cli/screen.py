@@ -26,14 +26,14 @@ from lakebed.cli.render import TextColumns, shown
 from lakebed.cli.status import cost_line, run_columns, table_columns, urgent_first
 from lakebed.errors import Error
 from lakebed.model.json_values import plain
-from lakebed.service.store_status import next_steps
+from lakebed.server.service.store_status import next_steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from rich.console import RenderableType
 
-    from lakebed.service.store_status import StoreStatus
+    from lakebed.server.service.store_status import StoreStatus
 
 QUIT = b"qQ\x03\x04"
 

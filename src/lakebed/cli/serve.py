@@ -26,7 +26,7 @@ from lakebed.model.foreign_errors import optional_imports
 if TYPE_CHECKING:
     from lakebed.cli.protection import Protection
     from lakebed.cli.upkeep import Upkeep
-    from lakebed.web.limits import RequestLimits
+    from lakebed.server.web.limits import RequestLimits
 
 MIB = 1024 * 1024
 
@@ -81,7 +81,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         cli.leave_pandas_out()
         with optional_imports():
-            from lakebed.web.limits import RequestLimits
+            from lakebed.server.web.limits import RequestLimits
 
         bounds = RequestLimits(
             sources=sources,
@@ -157,14 +157,14 @@ def serve(
     The first Ctrl-C or SIGTERM completes running requests and commits, and cancels the rest; the second kills.
     """
     with optional_imports():
-        from lakebed.monitoring.monitor import Monitor
-        from lakebed.parquet.read_cache import set_read_cache_bytes
-        from lakebed.web import server
-        from lakebed.web.app import make_app
+        from lakebed.files.parquet.read_cache import set_read_cache_bytes
+        from lakebed.server.monitoring.monitor import Monitor
+        from lakebed.server.web import server
+        from lakebed.server.web.app import make_app
 
         if flight_port is not None:
             # A package that is missing is named before the service starts.
-            import_module("lakebed.flight.flight_server")
+            import_module("lakebed.server.flight.flight_server")
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
@@ -176,7 +176,7 @@ def serve(
         stack.enter_context(stop_on_signal(asked.set))
         if otlp is not None:
             with optional_imports():
-                from lakebed.monitoring.otlp import Otlp
+                from lakebed.server.monitoring.otlp import Otlp
 
             stack.enter_context(Otlp(otlp, service.instance, monitor))
         listening = stack.enter_context(server.listen(host, port))
@@ -184,8 +184,8 @@ def serve(
         stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
         if flight_port is not None:
-            from lakebed.flight.flight_server import FlightServer
-            from lakebed.flight.statement_runs import StatementLimits
+            from lakebed.server.flight.flight_server import FlightServer
+            from lakebed.server.flight.statement_runs import StatementLimits
 
             bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
             pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.cli.render import Output
-    from lakebed.read.row_stream import RowStream
-    from lakebed.sql.limited import LimitedRows
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.sql.limited import LimitedRows
 
 
 @command

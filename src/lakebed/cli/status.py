@@ -1,7 +1,7 @@
 """``lakebed status`` and ``lakebed top``: one screen of an instance, once or live.
 
-The instance is described by :mod:`lakebed.service.store_status`; services that are named are queried for their reads. A
-service that does not respond is reported, without an error. Source: docs/jobs.md.
+The instance is described by :mod:`lakebed.server.service.store_status`; services that are named are queried for their
+reads. A service that does not respond is reported, without an error. Source: docs/jobs.md.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from lakebed.errors import Code, Error
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
-from lakebed.service.status import ReadRates
-from lakebed.service.store_status import next_steps, status
+from lakebed.server.service.status import ReadRates
+from lakebed.server.service.store_status import next_steps, status
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from lakebed.service.status import TableStatus
-    from lakebed.service.store_status import StoreStatus
-    from lakebed.tracker.runs import JobRun
+    from lakebed.server.service.status import TableStatus
+    from lakebed.server.service.store_status import StoreStatus
+    from lakebed.table.tracker.runs import JobRun
 
 TABLES_SHOWN = 40
 """Tables in the text of `status` without a table: those with a backlog or an error first."""
@@ -105,7 +105,7 @@ def services_asked(urls: tuple[str, ...]) -> list[AskedService]:
 
 def _asked(url: str) -> AskedService:
     with optional_imports():
-        from lakebed.client.connection import Connection
+        from lakebed.table.client.connection import Connection
     connection = Connection(url, os.environ.get(TOKEN_VARIABLE) or None, ASK_S, None)
     try:
         answer = connection.ask("GET", "/v1/status", reads=True)
@@ -137,7 +137,7 @@ def reads_text(reads: ReadRates) -> str:
 
 def status_document(found: StoreStatus) -> dict[str, Any]:
     """Return the status as JSON."""
-    from lakebed.tracker.runs import run_document
+    from lakebed.table.tracker.runs import run_document
 
     cost = found.last_hour
     return {

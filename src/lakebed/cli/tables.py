@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import lakebed
-from lakebed import settings
 from lakebed.cli import completions, options
 from lakebed.cli.argument_types import name_value
 from lakebed.cli.grammar import command
@@ -23,15 +22,12 @@ from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of, store_of
 from lakebed.cli.render import ABOUT, columns, key_text
 from lakebed.errors import Code, UsageError
-from lakebed.inspect.report import file_rows, partition_rows
-from lakebed.model import types
+from lakebed.model import settings, types
 from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
-from lakebed.model.type_names import name_of
-from lakebed.model.wording import count_text, size_text
-from lakebed.state.transactions.schema_changes import (
+from lakebed.model.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
     DropField,
@@ -40,10 +36,13 @@ from lakebed.state.transactions.schema_changes import (
     WidenField,
     describe,
 )
+from lakebed.model.type_names import name_of
+from lakebed.model.wording import count_text, size_text
+from lakebed.read.inspect.report import file_rows, partition_rows
 from lakebed.table.description import filter_document, table_document
 
 if TYPE_CHECKING:
-    from lakebed.formats.reading_options import ReadingOptions
+    from lakebed.files.formats.reading_options import ReadingOptions
     from lakebed.model.merge_modes import MergeMode
 
 
@@ -121,7 +120,7 @@ def create(
 
 
 def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
-    from lakebed.formats.input_file import read_text
+    from lakebed.files.formats.input_file import read_text
 
     if keys_given:
         raise Code.ARGUMENTS_CONFLICT(
@@ -136,7 +135,7 @@ def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
 def _inferred_schema(
     cli: Invocation, file: str, reading: ReadingOptions, row_key: list[str] | None, sort_key: list[str] | None
 ) -> lakebed.Schema:
-    from lakebed.ingest.inferred_columns import inferred
+    from lakebed.write.inferred_columns import inferred
 
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")

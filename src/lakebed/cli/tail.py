@@ -82,7 +82,7 @@ def tail(
         if until is None:
             cli.out.note(f"up to version {newest}")
         return
-    from lakebed.changes.feed import follow as followed
+    from lakebed.read.changes.feed import follow as followed
 
     idle = _Idle(PAUSE_S if found.storage.locality.near else PAUSE_MAX_S)
     schema, rows = followed(found, since, **wanted, wait=idle.wait)

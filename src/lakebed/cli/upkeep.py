@@ -20,8 +20,8 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
 
 if TYPE_CHECKING:
-    from lakebed.service.plan import ServiceLimits
-    from lakebed.service.service import Service
+    from lakebed.server.service.plan import ServiceLimits
+    from lakebed.server.service.service import Service
     from lakebed.table.instance import Instance
 
 _MEMORY = "Memory that tasks in worker processes may use together; default: 80% of the machine's."
@@ -55,7 +55,7 @@ class Upkeep:
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
         """Return the service, not started. It logs failures, each with its time."""
         with optional_imports():
-            from lakebed.service.service import Service
+            from lakebed.server.service.service import Service
 
         return Service(
             instance,
@@ -128,7 +128,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _limits(at_once: int, follow_s: float, periods: dict[TableOperation, float]) -> ServiceLimits:
-    from lakebed.service.plan import PERIODS, ServiceLimits
+    from lakebed.server.service.plan import PERIODS, ServiceLimits
 
     for operation, seconds in periods.items():
         if not 0 <= seconds <= 10**9:

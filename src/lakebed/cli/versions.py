@@ -19,22 +19,22 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import columns, shown
 from lakebed.errors import Code
-from lakebed.inspect.history import committed_on_interrupt, described
-from lakebed.inspect.report import restored
 from lakebed.log.replay import newest_first
 from lakebed.model.documents import load
 from lakebed.model.json_values import plain
+from lakebed.model.state.codec import outline
+from lakebed.model.state.transactions import ProposeRestore
 from lakebed.model.wording import count_text, size_text
-from lakebed.state.codec import outline
-from lakebed.state.transactions import ProposeRestore
-from lakebed.tracker.listing import read_failures
+from lakebed.read.inspect.history import committed_on_interrupt, described
+from lakebed.read.inspect.report import restored
+from lakebed.table.tracker.listing import read_failures
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import lakebed
-    from lakebed.inspect.history import HistoryRow
     from lakebed.log.entry import StoredEntry
+    from lakebed.read.inspect.history import HistoryRow
 
 ENTRIES_SHOWN = 10
 VALUE_CHARS_MAX = 1_000

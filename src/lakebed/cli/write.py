@@ -20,29 +20,29 @@ from lakebed.cli.merging import merge_of_made
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
 from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
 from lakebed.errors import Code
-from lakebed.export.plan import FORMATS as EXPORT_FORMATS
-from lakebed.formats.file_format import format_of
-from lakebed.formats.reading_options import SPARK_FORMATS
-from lakebed.ingest.input_files import find_inputs, open_files, rows_known
-from lakebed.ingest.operation import Operation
-from lakebed.ingest.run import LOSSLESS, Added, Write, add
-from lakebed.inspect.history import committed_on_interrupt
-from lakebed.inspect.report import removed
+from lakebed.files.formats.file_format import format_of
+from lakebed.files.formats.reading_options import SPARK_FORMATS
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import count_text
-from lakebed.read.summaries import removal
+from lakebed.read.inspect.history import committed_on_interrupt
+from lakebed.read.inspect.report import removed
+from lakebed.read.rows.summaries import removal
+from lakebed.upkeep.export.plan import FORMATS as EXPORT_FORMATS
+from lakebed.write.input_files import find_inputs, open_files, rows_known
+from lakebed.write.operation import Operation
+from lakebed.write.run import LOSSLESS, Added, Write, add
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from lakebed.formats.input_file import InputFile
-    from lakebed.formats.reading_options import ReadingOptions
-    from lakebed.ingest.source_rows import SourceRows
+    from lakebed.files.formats.input_file import InputFile
+    from lakebed.files.formats.reading_options import ReadingOptions
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
     from lakebed.table.deletion import DeleteReport
     from lakebed.table.table import Table
+    from lakebed.write.source_rows import SourceRows
 
 
 _key = click.option(

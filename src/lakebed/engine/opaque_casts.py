@@ -7,8 +7,8 @@ between the casts of the two. Both happen in every plan, also in projections, wh
 from another subquery, through an alias, or as a filter that a join or a sort makes while it runs.
 
 ``greatest`` with a single argument returns it, and the optimizer knows nothing of it. So each cast whose operand names
-a column becomes ``greatest(CAST(…))``; :mod:`lakebed.read.expressions` knows the form, and derives key ranges from the
-casts that keep the order.
+a column becomes ``greatest(CAST(…))``; :mod:`lakebed.read.rows.expressions` knows the form, and derives key ranges
+from the casts that keep the order.
 
 *Forms.* ``CAST``, ``TRY_CAST`` and ``arrow_cast``, ``…::type``, and ``… AT TIME ZONE '…'``; and ``date_part`` and
 ``EXTRACT``, of which the optimizer makes a range of times: one beyond the times of the column becomes null.

@@ -13,11 +13,11 @@ from concurrent.futures import Executor, Future
 from functools import partial
 from typing import TYPE_CHECKING, Generic
 
-from lakebed import telemetry
 from lakebed.errors import Code, Error
 from lakebed.log.outcomes import Crowded, Outcome
 from lakebed.log.queue import Ticket
-from lakebed.state.machine import Change, Proposed, State
+from lakebed.model.state.machine import Change, Proposed, State
+from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

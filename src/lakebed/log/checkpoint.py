@@ -26,17 +26,18 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import pyarrow as pa
 from msgspec import Struct
 
-from lakebed import clock, telemetry
+from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log.checkpoint_manifest import AnySegment, Manifest
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
-from lakebed.state.columns import ColumnarCodec, Columns, Segment
-from lakebed.state.machine import State
+from lakebed.model.state.columns import ColumnarCodec, Columns, Segment
+from lakebed.model.state.machine import State
+from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
-    from lakebed.state.checkpoint_codec import EncodedState
-    from lakebed.state.machine import Machine
+    from lakebed.model.state.checkpoint_codec import EncodedState
+    from lakebed.model.state.machine import Machine
     from lakebed.storage.contract import Storage
 
 SEGMENT_AGE_MIN = timedelta(minutes=10)
@@ -190,8 +191,8 @@ class Checkpoints(Generic[State]):
         """Write the checkpoint of a head; return the same head on the segments that were written.
 
         None: it was not written, because a newer one exists, the store failed, or the state breaks an invariant
-        (:mod:`lakebed.state.invariants`). A failure is not an error: the commits are in the log, and a later commit
-        tries again.
+        (:mod:`lakebed.model.state.invariants`). A failure is not an error: the commits are in the log, and a later
+        commit tries again.
         """
         self._since_bytes = 0
         with telemetry.span("checkpoint_write", outcome="failed") as span:

@@ -15,7 +15,7 @@ from msgspec.structs import astuple
 from lakebed.log import entry as entries
 from lakebed.log.segments import StoredSegment
 from lakebed.model.documents import reading
-from lakebed.state.checkpoint_codec import stored_segments
+from lakebed.model.state.checkpoint_codec import stored_segments
 
 AnySegment = StoredSegment | bytes
 """A segment in a manifest: the name of its object, or its bytes if all segments together are small."""

@@ -15,7 +15,7 @@ from msgspec import Raw, Struct
 from lakebed.errors import Code, Error, decode_error, encode_error
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Outcome, Unknown
 from lakebed.model.documents import UNREADABLE
-from lakebed.state.transactions import TooManyRuns, TooOld
+from lakebed.model.state.transactions import TooManyRuns, TooOld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lakebed import clock, telemetry
+from lakebed import clock
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
@@ -46,9 +46,10 @@ from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
-from lakebed.state.machine import Change, Machine, Proposed, State
-from lakebed.state.transactions import Repeated
-from lakebed.version import this_writer
+from lakebed.model.state.machine import Change, Machine, Proposed, State
+from lakebed.model.state.transactions import Repeated
+from lakebed.model.version import this_writer
+from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -209,8 +210,8 @@ class Log(Generic[State, Proposed, Change]):
     def truncate(self, to: int) -> int:
         """Raise the log start and delete the entries up to it; return how many there were.
 
-        Requires two retained checkpoints, at ``to`` and above, that were read back (:mod:`lakebed.retention.run`).
-        Raises UnsafeStoreError if the store cannot keep a log start.
+        Requires two retained checkpoints, at ``to`` and above, that were read back
+        (:mod:`lakebed.upkeep.retention.run`). Raises UnsafeStoreError if the store cannot keep a log start.
         """
         while (log_start := self.backend.log_start()) < to:
             self.backend.advance_log_start(log_start, to)

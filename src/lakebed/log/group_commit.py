@@ -1,8 +1,8 @@
 """One entry for a group of proposals: validate them, then append the entry until the outcome is clear.
 
 Validation. Each proposal is resolved against the state as those before it leave it. It is refused if the state that it
-leads to breaks an invariant (:mod:`lakebed.state.invariants`), which only a bug can cause. An entry has a maximum size;
-what does not fit is left for the next entry. One transaction that alone is too large is refused. Pure.
+leads to breaks an invariant (:mod:`lakebed.model.state.invariants`), which only a bug can cause. An entry has a
+maximum size; what does not fit is left for the next entry. One transaction that alone is too large is refused. Pure.
 
 Appending. A create has one of three answers:
 
@@ -26,8 +26,8 @@ from msgspec import Struct
 
 from lakebed.errors import Code, StorageError, UsageError
 from lakebed.log.outcomes import Committed, NotCommitted
-from lakebed.state.machine import State
-from lakebed.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.model.state.machine import State
+from lakebed.model.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import attempts
 
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from lakebed.log.checkpoint import Head
     from lakebed.log.outcomes import Outcome
     from lakebed.log.queue import Ticket
-    from lakebed.state.machine import Machine
-    from lakebed.state.reference_lists import Sidecar
+    from lakebed.model.state.machine import Machine
+    from lakebed.model.state.reference_lists import Sidecar
 
 ENTRY_BYTES_MAX = 4 * 2**20
 """The lines of one entry, if they are several: sent in one request, and held in memory by each reader."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from lakebed.errors import Code, Error, Facts
-from lakebed.state.transactions import TooManyRuns, TooOld
+from lakebed.model.state.transactions import TooManyRuns, TooOld
 
 
 class Committed(Struct, frozen=True, tag="committed"):

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Generic
 from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.log.outcomes import Crowded
-from lakebed.state.machine import Proposed
+from lakebed.model.state.machine import Proposed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

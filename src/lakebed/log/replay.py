@@ -4,7 +4,7 @@ The newest checkpoint is derived: it is overwritten repeatedly and shares segmen
 checkpoint replaces truncated entries, or belongs to a tag; after the entries up to it are deleted, it is the only copy
 of that state. Each is therefore in a separate folder and shares nothing, is read back and compared with the state
 before it is used, and is deleted by its version, never by its age: when the log is truncated beyond it and it has no
-tag (:mod:`lakebed.retention.run`).
+tag (:mod:`lakebed.upkeep.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
 verification; :meth:`Past.after` gives each step with its changes. :func:`newest_first` reads the entries backwards.
@@ -25,14 +25,14 @@ from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import gone
 from lakebed.log.last_modified_times import from_us
 from lakebed.model.files import checkpoints_folder, parse_retained_version
-from lakebed.state.machine import Change, State
+from lakebed.model.state.machine import Change, State
 
 if TYPE_CHECKING:
     from collections.abc import Container
 
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.committer import Log
-    from lakebed.state.machine import Machine
+    from lakebed.model.state.machine import Machine
 
 ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
 """Returns the sidecars that an entry names, by digest."""

@@ -25,7 +25,7 @@ from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.log import entry as entries
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.ipc import open_within
-from lakebed.state.columns import ColumnarCodec, Columns, Segment, SegmentRows
+from lakebed.model.state.columns import ColumnarCodec, Columns, Segment, SegmentRows
 from lakebed.storage.contract import check_get
 from lakebed.storage.retries import create_until_clear
 

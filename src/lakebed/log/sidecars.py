@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from lakebed.log.checkpoint import CheckpointLocation
-    from lakebed.state.reference_lists import Sidecar
+    from lakebed.model.state.reference_lists import Sidecar
 
 _DIGESTS = re.compile(r"[0-9a-f]{32}")
 

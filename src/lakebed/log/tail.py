@@ -33,11 +33,11 @@ from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import digest_of, gone, replaced, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
-from lakebed.state.machine import State
+from lakebed.model.state.machine import State
 
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import Around, LogBackend
-    from lakebed.state.machine import Machine
+    from lakebed.model.state.machine import Machine
 
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""

@@ -37,16 +37,16 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
 from lakebed.model.documents import load
-from lakebed.state.proposal_codec import encode_proposal
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.proposal_codec import encode_proposal
+from lakebed.model.state.transactions import ProposeFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.log.outcomes import Outcome
     from lakebed.log.tail import LogTail
-    from lakebed.state.catalog import CatalogState
-    from lakebed.state.table_state import TableState
+    from lakebed.model.state.catalog import CatalogState
+    from lakebed.model.state.table_state import TableState
 
 REQUESTS_MAX = 2
 """Requests of one log under way: while one waits for its entry, the next is on its way to the entry after. With more,

@@ -1,8 +1,8 @@
 """Checks of argument values: predicates shared by public methods and codecs, and the errors of the methods. Pure.
 
 A value that enters a log is checked twice with the same predicate: in the public method (a UsageError that names the
-argument), and when a document is written or read (:mod:`lakebed.state.fields`). Predicates check the type as well as
-the range, because Python accepts ``True`` for 1.
+argument), and when a document is written or read (:mod:`lakebed.model.state.fields`). Predicates check the type as
+well as the range, because Python accepts ``True`` for 1.
 """
 
 from __future__ import annotations

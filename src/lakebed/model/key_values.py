@@ -323,7 +323,7 @@ def _unfit(field: Field, value: Any) -> Error:
 
 def least_text(content: bytes, start: int) -> str:
     """Return the least text above bytes that are not UTF-8 from ``start`` on. A boundary may be such a key, from a row
-    written before such text was refused (:mod:`lakebed.maintenance.repair`).
+    written before such text was refused (:mod:`lakebed.upkeep.repair`).
     """
     points = range(0x11_0000)
     point = bisect_right(points, content[start:], key=lambda p: chr(p).encode("utf-8", "surrogatepass"))

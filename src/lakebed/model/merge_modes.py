@@ -8,7 +8,7 @@ Core types: :class:`MergeMode`, and the modes :class:`KeepAll`, :class:`Latest`,
 
 Rules: every mode is a function f over the rows of a key, in order of arrival, with f(f(A) + B) = f(A + B), where A + B
 is A followed by B. So runs may be merged in any grouping of neighbours. Who handles rows asks a mode for its
-properties; which mode it is matters here, and in :mod:`lakebed.merging`, alone.
+properties; which mode it is matters here, and in :mod:`lakebed.files.merging`, alone.
 
 Errors: UsageError for a mode that does not fit its schema.
 """
@@ -225,7 +225,7 @@ class Custom(MergeMode):
 
     ``Custom("name", version)`` is a Python function that an installed package has as an entry point of the group
     ``lakebed.merge_functions``, named ``name`` for version 1, else ``name.version``. ``Custom(sql="SELECT …")`` is a
-    query over the table ``rows``. :mod:`lakebed.merging.rows_function` specifies their input and output.
+    query over the table ``rows``. :mod:`lakebed.files.merging.rows_function` specifies their input and output.
     """
 
     name: str = ""

@@ -1,7 +1,7 @@
 """Policies: the rows and columns of a table that a reader may see. Pure.
 
 Core type: :class:`Policy`. A policy belongs to a reader and not to the table: it is never stored with the table, and
-:class:`~lakebed.snapshot.restricted.RestrictedSnapshot` applies it.
+:class:`~lakebed.read.snapshot.restricted.RestrictedSnapshot` applies it.
 
 Errors: AccessError for a policy that does not fit the columns of a table.
 """

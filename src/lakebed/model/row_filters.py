@@ -2,12 +2,12 @@
 
 A table may have a predicate, and an *age-off*: a time field and an age. Rows for which the predicate is not true, and
 rows whose time is before the table's *cut*, are hidden from every read, and compaction drops them. The cut is a time in
-the table's state that only rises (:class:`~lakebed.state.transactions.filter_changes.ProposeCut`), so that all readers
-of a version see the same rows, whatever their clocks. A row without a time is not hidden by its age.
+the table's state that only rises (:class:`~lakebed.model.state.transactions.filter_changes.ProposeCut`), so that all
+readers of a version see the same rows, whatever their clocks. A row without a time is not hidden by its age.
 
 A filter applies to the merged row of a key. It is allowed only where it gives the same answer when it is applied before
 a merge (:func:`forbidden`), so that readers may filter first, and a compaction may drop hidden rows
-(:func:`lakebed.state.visibility.kept_by_jobs` says which compactions do).
+(:func:`lakebed.model.state.visibility.kept_by_jobs` says which compactions do).
 
 Core types: :class:`SetFilter` and :class:`AgeOff`, the changes of a user; :class:`RowFilter`, part of a state. Pure.
 Errors: UsageError.

@@ -3,7 +3,7 @@
 Every field has an id that never changes and is never reused; data files have it as the Parquet ``field_id``. Rows are
 sorted by row key, then sort key. Keys have one of the types of :mod:`lakebed.model.key_types` and are never null;
 values are of any Arrow type that Parquet can store. A key field may be *generated*, that is computed from other fields
-of its row whenever rows are added (:mod:`lakebed.ingest.conformer`).
+of its row whenever rows are added (:mod:`lakebed.write.conformer`).
 
 Core types. :class:`Schema`, :class:`Field`, :class:`Generated`. Errors. UsageError for an invalid schema.
 """
@@ -39,7 +39,7 @@ FIELD_ID_MAX = 2**31 - 1
 """Parquet field ids have 32 bits."""
 
 FIRST_CHOSEN_ID = 2**29
-"""Ids from here up to 2^30 were chosen by writers (:mod:`lakebed.state.transactions.schema_growth`)."""
+"""Ids from here up to 2^30 were chosen by writers (:mod:`lakebed.model.state.transactions.schema_growth`)."""
 
 HIDDEN_ID_MIN = 2**30
 """Ids from here on belong to hidden columns (:mod:`lakebed.model.row_kinds`)."""

@@ -3,8 +3,8 @@
 An Arrow array may contain values that its type does not allow: text that is not UTF-8, a decimal with more digits than
 its precision, a time outside a day, a map with equal keys. PyArrow accepts such arrays from any producer without
 validation, and Parquet stores them, but most readers refuse the whole page with such a value. So they are refused
-before they are written (:mod:`lakebed.ingest.conformer`, :mod:`lakebed.ingest.attach`), and replaced where older
-versions wrote them (:mod:`lakebed.maintenance.repair`).
+before they are written (:mod:`lakebed.write.conformer`, :mod:`lakebed.write.attach`), and replaced where older
+versions wrote them (:mod:`lakebed.upkeep.repair`).
 
 Arrow's own full validation is used; this module finds the rows. It costs about 3 ns for a short text, 1 ns if it is
 ASCII, and less for anything else. Every depth of nesting is covered, dictionaries too. Pure: no I/O.

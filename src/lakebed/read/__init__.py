@@ -1,1 +1,1 @@
-"""Reads: planning the files of a request (:mod:`~lakebed.read.plan`, pure), and reading them."""
+"""Reads: planning the files of a request (:mod:`~lakebed.read.rows.plan`, pure), and reading them."""

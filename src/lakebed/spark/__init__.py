@@ -10,11 +10,11 @@ the pipeline.
 
 from typing import TYPE_CHECKING
 
-from lakebed.lazy_names import lazy_names
+from lakebed.model.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from lakebed.spark.job_progress import Progress
-    from lakebed.spark.pipeline import Pipeline
+    from lakebed.jobs.job_progress import Progress
+    from lakebed.jobs.pipeline import Pipeline
     from lakebed.spark.session import InProcess, Launcher, Local, Remote
 
 __all__ = ["InProcess", "Launcher", "Local", "Pipeline", "Progress", "Remote"]
@@ -23,8 +23,8 @@ _HOMES = {
     "InProcess": "lakebed.spark.session",
     "Launcher": "lakebed.spark.session",
     "Local": "lakebed.spark.session",
-    "Pipeline": "lakebed.spark.pipeline",
-    "Progress": "lakebed.spark.job_progress",
+    "Pipeline": "lakebed.jobs.pipeline",
+    "Progress": "lakebed.jobs.job_progress",
     "Remote": "lakebed.spark.session",
 }
 """The module of each name that is not here yet."""

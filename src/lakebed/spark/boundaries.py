@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebed.maintenance.splitting.plan import FEW_SHARE, FILL, LargePartition, SplitAt, Unsplittable
 from lakebed.model.key_summaries import separator
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.upkeep.splitting.plan import FEW_SHARE, FILL, LargePartition, SplitAt, Unsplittable
 
 if TYPE_CHECKING:
     from lakebed.model.key_summaries import Summary
-    from lakebed.settings import Settings
-    from lakebed.state.table_state import TableState
+    from lakebed.model.settings import Settings
+    from lakebed.model.state.table_state import TableState
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@
 
 Parquet files are read by the map tasks themselves: the driver lists them, reads their footers and samples their keys.
 Any other source is staged first, and its staged files take its place: text, Arrow and ORC files, which tasks read as a
-write does (:mod:`lakebed.ingest.file_parts`), and what Spark reads (:mod:`lakebed.spark.source_frames`).
+write does (:mod:`lakebed.write.file_parts`), and what Spark reads (:mod:`lakebed.spark.source_frames`).
 
 A reducer owns one range of keys, so its files and those of its neighbours at most touch: all are one run. There is one
 commit, of all rows or none, under the job id that the caller gave; a repeated import with the same id adds nothing. If
@@ -26,47 +26,47 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
-from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
-from lakebed.formats.file_format import FileFormat, check_options
-from lakebed.formats.reading_options import SPARK_FORMATS
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
-from lakebed.ingest.growth import Growth
-from lakebed.ingest.imports import ImportReport, SourceReading
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.send import check_runs, commit_files, discard
-from lakebed.ingest.sources import SUFFIXES, find_files
-from lakebed.inspect.copies import CopyKind, record_copy
+from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.files.formats.file_format import FileFormat, check_options
+from lakebed.files.formats.reading_options import SPARK_FORMATS
+from lakebed.jobs.batch import Place, decode, record_tasks, rows_of
+from lakebed.jobs.interrupt import Stop, current_stop
+from lakebed.jobs.job_progress import Callback, Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
-from lakebed.maintenance.ingest_tasks import Ingested
-from lakebed.maintenance.splitting.run import cut_partitions
 from lakebed.model.checks import is_whole, shown
+from lakebed.model.state.time_travel import committed_at
+from lakebed.model.state.transactions import ProposeFiles, Source
+from lakebed.read.inspect.copies import CopyKind, record_copy
 from lakebed.spark import source_frames
-from lakebed.spark.batch import Place, decode, record_tasks, rows_of
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
-from lakebed.spark.interrupt import Stop, current_stop
-from lakebed.spark.job_progress import Callback, Progress, in_phase
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.spark_job import JobSpan, spark_job
 from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
-from lakebed.state.time_travel import committed_at
-from lakebed.state.transactions import ProposeFiles, Source
 from lakebed.storage.external import options_for
-from lakebed.tracker.recorder import RunHandle, current_run
+from lakebed.table.tracker.recorder import RunHandle, current_run
+from lakebed.upkeep.ingest_tasks import Ingested
+from lakebed.upkeep.splitting.run import cut_partitions
+from lakebed.write.conformer import Conformer
+from lakebed.write.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
+from lakebed.write.growth import Growth
+from lakebed.write.imports import ImportReport, SourceReading
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.send import check_runs, commit_files, discard
+from lakebed.write.sources import SUFFIXES, find_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
+    from lakebed.files.parquet.layout import Layout
     from lakebed.model.files import NewFile
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
-    from lakebed.parquet.layout import Layout
-    from lakebed.settings import Settings
-    from lakebed.state.table_state import TableState
+    from lakebed.model.settings import Settings
+    from lakebed.model.state.table_state import TableState
     from lakebed.table.table import Table
 
 

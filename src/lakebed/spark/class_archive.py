@@ -90,8 +90,8 @@ def _use(session: SparkSession, folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    from lakebed.jobs.pipeline import Pipeline
     from lakebed.model.schema import Schema
-    from lakebed.spark.pipeline import Pipeline
     from lakebed.table.opening import create
 
     pipeline = Pipeline(create(str(folder / "lake")), session)

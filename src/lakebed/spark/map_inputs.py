@@ -21,18 +21,18 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import BadKeyError
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.source_rows import SourceRows
-from lakebed.ingest.sources import CHECK_THREADS, columns_of, open_source, plain, read_rows
+from lakebed.files.parquet.row_groups import read_row_groups
+from lakebed.files.parquet.sizes import pages_bytes_max
+from lakebed.jobs.interrupt import Stop
 from lakebed.model.keys import KeyCodec
-from lakebed.parquet.row_groups import read_row_groups
-from lakebed.parquet.sizes import pages_bytes_max
+from lakebed.model.state.transactions import Source
 from lakebed.spark.boundaries import InputPart
-from lakebed.spark.interrupt import Stop
 from lakebed.spark.scattered import values_in
 from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key
-from lakebed.state.transactions import Source
+from lakebed.write.conformer import Conformer
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.source_rows import SourceRows
+from lakebed.write.sources import CHECK_THREADS, columns_of, open_source, plain, read_rows
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile, NewFile
@@ -150,7 +150,7 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
 
 def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer: Conformer) -> Iterator[pa.Table]:
     """Run a map task: read row groups, sort them in chunks, and merge the rows of each by the table's mode."""
-    from lakebed.sorting.sort import sort_chunks
+    from lakebed.files.sorting.sort import sort_chunks
 
     encoder = RowEncoder(conformer, shuffle.merge)
     rows = (encoder.conform(batch, url) for batch, url in read_task(task, shuffle))
@@ -308,9 +308,9 @@ def staged_input(files: Sequence[NewFile], cores: int) -> MapInput:
 
 def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
     """Run a map task: read a sorted staged file in chunks. Raises DamagedError if it is not what was written."""
-    from lakebed.ingest.run import sent_rows
-    from lakebed.parquet.file_writer import as_schema
-    from lakebed.parquet.sizes import gather
+    from lakebed.files.parquet.file_writer import as_schema
+    from lakebed.files.parquet.sizes import gather
+    from lakebed.write.run import sent_rows
 
     limit = shuffle.memory_limit_bytes
     stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)

@@ -1,8 +1,8 @@
 """Migrates a table of another system on Spark: tasks read its parts, and their rows are shuffled as in a bulk import.
 
-Each task reads some parts (:class:`lakebed.migration.foreign_table.RowsPart`) as a migration in one process does, with
-deletes applied, and stages a sorted run. The rows are counted against the source before the shuffle, and one entry
-commits them. No connector of the other system for Spark is needed.
+Each task reads some parts (:class:`lakebed.upkeep.migration.foreign_table.RowsPart`) as a migration in one process
+does, with deletes applied, and stages a sorted run. The rows are counted against the source before the shuffle, and
+one entry commits them. No connector of the other system for Spark is needed.
 
 Errors: those of a bulk import; DamagedError (ROWS_LOST) if the source says another number of rows.
 """
@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.ingest.send import check_runs
-from lakebed.ingest.source_rows import SourceRows
-from lakebed.ingest.sources import plain
-from lakebed.migration.run import MigrationReport, Selection, check_count
-from lakebed.parquet.sizes import BATCH_BYTES, cut
+from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.jobs.interrupt import interruptible
+from lakebed.jobs.job_progress import Callback
+from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.bulk_import import Importer, ImportRequest
-from lakebed.spark.interrupt import interruptible
-from lakebed.spark.job_progress import Callback
 from lakebed.spark.scattered import values_in
 from lakebed.spark.session import InProcess
-from lakebed.state.time_travel import committed_at
+from lakebed.upkeep.migration.run import MigrationReport, Selection, check_count
+from lakebed.write.send import check_runs
+from lakebed.write.source_rows import SourceRows
+from lakebed.write.sources import plain
 
 if TYPE_CHECKING:
-    from lakebed.migration.foreign_table import ForeignTable, RowsPart
-    from lakebed.spark.pipeline import Pipeline
+    from lakebed.jobs.pipeline import Pipeline
     from lakebed.table.table import Table
+    from lakebed.upkeep.migration.foreign_table import ForeignTable, RowsPart
 
 TASK_BYTES = 256 * 1024 * 1024
 """Parts are read together up to this size. A larger part is one task, which spills what does not fit into memory."""

@@ -41,15 +41,15 @@ from xxhash import xxh3_128
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.ingest.send import check_rows, send_run
+from lakebed.files.parquet.layout import Layout
+from lakebed.jobs.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
-from lakebed.parquet.layout import Layout
-from lakebed.spark.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
 from lakebed.spark.placement import address_of
 from lakebed.spark.scattered import values_in
+from lakebed.write.send import check_rows, send_run
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
 """The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.placement`)."""
@@ -150,7 +150,7 @@ def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
 
 def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read: RowsRead) -> Iterator[pa.RecordBatch]:
     """The pieces of one map task, then an account for each reducer that received any."""
-    from lakebed.sorting.sort import cut_pieces, encode_piece
+    from lakebed.files.sorting.sort import cut_pieces, encode_piece
 
     keyed = whole_key(shuffle.layout.schema, shuffle.merge)
     total = xxh3_128()
@@ -207,7 +207,7 @@ def reduce_function(shuffle: Shuffle) -> ArrowFunction:
 
 def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Reduced | None]:
     """Write, check and merge all pieces of one reducer, and send the files; None without pieces."""
-    from lakebed.sorting.merge import merge_runs
+    from lakebed.files.sorting.merge import merge_runs
 
     reducer = -1
     got: dict[int, _FromMap] = defaultdict(_FromMap)
@@ -255,7 +255,7 @@ def _piece_path(scratch: Path, number: int, chunk: int) -> Path:
 
 def _write_part(path: Path, part: int, payload: pa.Buffer) -> None:
     """Write a part of a piece to its place in the file; parts come in any order."""
-    from lakebed.sorting.sort import PIECE_BYTES_MAX
+    from lakebed.files.sorting.sort import PIECE_BYTES_MAX
 
     with path.open("r+b" if path.exists() else "xb") as file:
         file.seek(part * PIECE_BYTES_MAX)

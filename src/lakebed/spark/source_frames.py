@@ -19,21 +19,21 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
-from lakebed.formats.file_format import format_of
-from lakebed.formats.input_file import input_file
-from lakebed.formats.reading_options import DETECTED, SPARK_FORMATS
-from lakebed.formats.reading_options import FORMATS as FILE_FORMATS
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.file_pattern import is_hidden
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.source_rows import SourceRows
-from lakebed.ingest.sources import SUFFIXES, find_files, items_of
+from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.files.formats.file_format import format_of
+from lakebed.files.formats.input_file import input_file
+from lakebed.files.formats.reading_options import DETECTED, SPARK_FORMATS
+from lakebed.files.formats.reading_options import FORMATS as FILE_FORMATS
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.spark.arrow_types import arrow_of, spark_of
 from lakebed.spark.spark_job import is_spark_error, spark_message
 from lakebed.storage.external import kind_of
+from lakebed.write.conformer import Conformer
+from lakebed.write.file_pattern import is_hidden
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.source_rows import SourceRows
+from lakebed.write.sources import SUFFIXES, find_files, items_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -21,8 +21,8 @@ from msgspec import msgpack
 
 from lakebed import clock
 from lakebed.errors import Code, decode_error, encode_error
-from lakebed.spark.interrupt import Stop
-from lakebed.spark.job_progress import Callback, Progress
+from lakebed.jobs.interrupt import Stop
+from lakebed.jobs.job_progress import Callback, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -27,12 +27,7 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import Code, StorageError
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.send import check_rows, send_run
-from lakebed.ingest.source_rows import SourceRows, conformed_rows
-from lakebed.model.files import NewFile
-from lakebed.spark.batch import (
+from lakebed.jobs.batch import (
     ArrowFunction,
     Place,
     TaskTimes,
@@ -42,21 +37,26 @@ from lakebed.spark.batch import (
     record_tasks,
     task_scratch,
 )
-from lakebed.spark.job_progress import Callback, in_phase
+from lakebed.jobs.job_progress import Callback, in_phase
+from lakebed.model.files import NewFile
 from lakebed.spark.scattered import Scattered, values_in
 from lakebed.spark.shuffle import Shuffle
 from lakebed.spark.spark_job import spark_job
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import create_until_clear
-from lakebed.tracker.recorder import NO_RUN, RunHandle
+from lakebed.table.tracker.recorder import NO_RUN, RunHandle
+from lakebed.write.conformer import Conformer
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.send import check_rows, send_run
+from lakebed.write.source_rows import SourceRows, conformed_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from lakebed.formats.reading_options import ReadingOptions
-    from lakebed.ingest.input_files import TextFields
-    from lakebed.spark.interrupt import Stop
+    from lakebed.files.formats.reading_options import ReadingOptions
+    from lakebed.jobs.interrupt import Stop
     from lakebed.storage.contract import Storage
+    from lakebed.write.input_files import TextFields
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +240,7 @@ def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
 
 def _staged(given: Iterator[SourceRows], staging: Staging, partition: int) -> Staged:
     """Sort and send the rows of one Spark partition, and the rejected ones apart."""
-    from lakebed.sorting.sort import sort_runs
+    from lakebed.files.sorting.sort import sort_runs
 
     shuffle, encoder = staging.shuffle, RowEncoder(staging.conformer, staging.shuffle.merge)
     read = 0

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from lakebed.ingest.source_rows import SourceRows
-from lakebed.maintenance.ingest_tasks import Ingested
-from lakebed.maintenance.view_feed import parts_of, refresh, view_source
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.wording import count_text
-from lakebed.read.plan import QueryPlan, plan
+from lakebed.read.rows.plan import QueryPlan, plan
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
-from lakebed.tracker.recorder import current_run
+from lakebed.table.tracker.recorder import current_run
+from lakebed.upkeep.ingest_tasks import Ingested
+from lakebed.upkeep.view_feed import parts_of, refresh, view_source
+from lakebed.write.source_rows import SourceRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from lakebed.maintenance.view_feed import RefreshReport
-    from lakebed.snapshot.snapshot import Snapshot
-    from lakebed.spark.batch import Place
-    from lakebed.state.view_source import ViewSource
+    from lakebed.jobs.batch import Place
+    from lakebed.model.state.view_source import ViewSource
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
+    from lakebed.upkeep.view_feed import RefreshReport
 
 BACKFILL_BYTES_MIN = 512 * 1024 * 1024
 """A smaller source is read in the process that refreshes: about a minute, which Spark needs to start and to shuffle."""
@@ -58,7 +58,7 @@ class _Share:
 def refresh_view(
     lake: Instance, view: Table, start: Callable[[], SparkSession] | None, place: Place, *, anew: bool
 ) -> RefreshReport:
-    """As :meth:`lakebed.spark.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
+    """As :meth:`lakebed.jobs.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
     source = lake.named(view_source(view).table)
     importer = None if start is None else Importer(start, view, place)
     made = refresh(view, source, anew=anew, backfill=None if importer is None else partial(_backfill, importer, source))
@@ -93,7 +93,7 @@ def _backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSo
 def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
     """Return what the queries of the tasks make of their rows."""
     from lakebed.engine.row_query import RowQuery
-    from lakebed.read.reader import Reader
+    from lakebed.read.rows.reader import Reader
 
     for _, share in values_in(batches):
         query = RowQuery(share.select, share.planned.schema.arrow, share.columns)

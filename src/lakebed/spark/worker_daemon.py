@@ -19,9 +19,9 @@ from importlib import import_module
 
 from pyspark import daemon
 
-from lakebed.spark.batch import delay_purges
+from lakebed.jobs.batch import delay_purges
 
-_NEEDED = ("pyspark.worker", "lakebed.spark.executors", "lakebed.sorting.sort", "lakebed.sorting.merge")
+_NEEDED = ("pyspark.worker", "lakebed.jobs.executors", "lakebed.files.sorting.sort", "lakebed.files.sorting.merge")
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import re
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from lakebed import telemetry
 from lakebed.errors import Code, Error
+from lakebed.storage import telemetry
 from lakebed.storage.request_counts import SENT
 
 if TYPE_CHECKING:

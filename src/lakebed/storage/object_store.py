@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import xxhash
 
-from lakebed import telemetry
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error, StorageError
+from lakebed.storage import telemetry
 from lakebed.storage.client_errors import explain, explained, is_conflict, is_missing_root, is_unsupported
 from lakebed.storage.clients import listed_objects
 from lakebed.storage.contract import (

@@ -13,19 +13,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from msgspec import structs
 
-from lakebed import settings
 from lakebed.errors import Code
-from lakebed.merging.custom_functions import check as check_custom
-from lakebed.model import types
+from lakebed.files.merging.custom_functions import check as check_custom
+from lakebed.model import settings, types
 from lakebed.model.checks import TABLE_NAME, shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
-from lakebed.state.transactions import CreateTable, ProposeSchema
-from lakebed.state.transactions.schema_changes import AlterSchema
-from lakebed.state.view_source import ViewSource
+from lakebed.model.state.transactions import CreateTable, ProposeSchema
+from lakebed.model.state.transactions.schema_changes import AlterSchema
+from lakebed.model.state.view_source import ViewSource
 
 if TYPE_CHECKING:
-    from lakebed.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState
     from lakebed.table.table import Table
 
 

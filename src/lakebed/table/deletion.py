@@ -4,9 +4,9 @@ A delete is a write of tombstones, one for each key. They hide older rows throug
 drops both.
 
 By a predicate, the keys are found in one version, and the tombstones arrive later: they would also hide a row that was
-written in between. The write therefore has a guard over the keys (:mod:`lakebed.state.transactions.key_guard`). If a
-file that may have such rows has arrived, nothing is committed, and the search is repeated in the newest version, at
-most :data:`TRIES_MAX` times.
+written in between. The write therefore has a guard over the keys (:mod:`lakebed.model.state.transactions.key_guard`).
+If a file that may have such rows has arrived, nothing is committed, and the search is repeated in the newest version,
+at most :data:`TRIES_MAX` times.
 
 Core types: :class:`DeleteReport`. Errors: those of reads and writes. Source: docs/decisions/0053.
 """
@@ -21,15 +21,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code, RejectedError
-from lakebed.ingest.operation import DELETE
-from lakebed.ingest.run import Write, add
 from lakebed.model.html_tables import FactsView
-from lakebed.state.time_travel import committed_at
-from lakebed.state.transactions.key_guard import KeyGuards
+from lakebed.model.state.time_travel import committed_at
+from lakebed.model.state.transactions.key_guard import KeyGuards
+from lakebed.write.operation import DELETE
+from lakebed.write.run import Write, add
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table_writes import TableWrites
 
 TRIES_MAX = 10
@@ -105,7 +105,7 @@ def named(snapshot: Snapshot) -> tuple[str, ...]:
 
 def key_rows(keys: Any, snapshot: Snapshot) -> pa.Table:
     """Return keys as columns: those of Arrow data as they are, with the sort key if deletes need it."""
-    from lakebed.read.multi_get import encoded_keys, is_arrow
+    from lakebed.read.rows.multi_get import encoded_keys, is_arrow
 
     schema: Schema = snapshot.schema
     if len(named(snapshot)) > len(schema.row_key) and is_arrow(keys) and not isinstance(keys, pa.Array):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lakebed.model.row_filters import age_field
-from lakebed.state.sums import file_sizes, table_rows
+from lakebed.model.state.sums import file_sizes, table_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from lakebed.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState
     from lakebed.table.table import Table
 
 

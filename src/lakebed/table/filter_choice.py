@@ -12,8 +12,8 @@ from lakebed.errors import Code
 from lakebed.log.last_modified_times import to_us
 from lakebed.model.checks import shown
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, check_age_field
-from lakebed.state.transactions import ProposeCut, ProposeExpiry, ProposeFilter
-from lakebed.state.transactions.age_off import cut_due, expired
+from lakebed.model.state.transactions import ProposeCut, ProposeExpiry, ProposeFilter
+from lakebed.model.state.transactions.age_off import cut_due, expired
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,20 +14,20 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from lakebed import clock, settings
+from lakebed import clock
 from lakebed.errors import Code, Error, ExistsError
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.log.replay import newest_first
+from lakebed.model import settings
 from lakebed.model.checks import check_flag, check_text, is_id, shown
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
-from lakebed.model.wording import did_you_mean
-from lakebed.state.catalog import (
+from lakebed.model.state.catalog import (
     CatalogChange,
     FenceCreations,
     PauseOperations,
@@ -38,8 +38,9 @@ from lakebed.state.catalog import (
     SetOnline,
     decode_change,
 )
-from lakebed.state.machine import CATALOG
-from lakebed.state.transactions import CreateTable, DropTable
+from lakebed.model.state.machine import CATALOG
+from lakebed.model.state.transactions import CreateTable, DropTable
+from lakebed.model.wording import did_you_mean
 from lakebed.table.instance_queries import InstanceQueries
 from lakebed.table.reopening import InstanceAddress
 from lakebed.table.table import Table
@@ -51,8 +52,8 @@ if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
     from lakebed.model.operations import TableOperation
-    from lakebed.state.catalog import CatalogState, CatalogTable
-    from lakebed.tracker.recorder import Recorder
+    from lakebed.model.state.catalog import CatalogState, CatalogTable
+    from lakebed.table.tracker.recorder import Recorder
 
 TABLES_RECENT_MAX = 512
 """The number of tables, those used last, whose states stay in memory while no caller holds a handle."""
@@ -116,7 +117,7 @@ class Instance(InstanceQueries):
     @cached_property
     def tracker(self) -> Recorder:
         """The recorder of job runs in this process."""
-        from lakebed.tracker.recorder import Recorder
+        from lakebed.table.tracker.recorder import Recorder
 
         return Recorder(self.storage, lambda: settings.in_force(self._defaults(), {}).jobs_kept_s)
 

@@ -9,18 +9,18 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakebed import settings
+from lakebed.model import settings
 from lakebed.model.checks import check_seconds, check_text, check_whole_number
-from lakebed.snapshot.handles import TableNames
+from lakebed.read.snapshot.handles import TableNames
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from lakebed.engine.statement_parameters import Parameters
-    from lakebed.read.row_stream import RowStream
-    from lakebed.snapshot.snapshot import Snapshot
-    from lakebed.sql.limited import LimitedRows
-    from lakebed.sql.query import SqlEngine
-    from lakebed.state.catalog import CatalogState, CatalogTable
+    from lakebed.model.state.catalog import CatalogState, CatalogTable
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.sql.limited import LimitedRows
+    from lakebed.read.sql.query import SqlEngine
     from lakebed.storage.contract import Storage
 
 _RAW = "$raw"
@@ -59,7 +59,7 @@ class InstanceQueries(TableNames[Table]):
 
     def _repr_html_(self) -> str:
         """Return its tables with their figures, for notebooks. Reads the states of the first ones only."""
-        from lakebed.drawing.table_view import SHOWN_TABLES, figures_of, instance_view
+        from lakebed.read.drawing.table_view import SHOWN_TABLES, figures_of, instance_view
 
         names = self.tables()
         shown = {name: figures_of(self.table(name).state()) for name in names[:SHOWN_TABLES]}
@@ -86,7 +86,7 @@ class InstanceQueries(TableNames[Table]):
         own limit.
 
         With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a separate process, which is killed when its
-        total memory, or its time, exceeds the limit (:mod:`lakebed.sql.limited`). Both are measured from when that
+        total memory, or its time, exceeds the limit (:mod:`lakebed.read.sql.limited`). Both are measured from when that
         process is ready. Close or drop the reader to end the process.
 
         Raises:
@@ -105,14 +105,14 @@ class InstanceQueries(TableNames[Table]):
             engine, pool_bytes = self.sql_engine()
             return engine.run(statement, pool_bytes)
 
-        from lakebed.sql.limited import Limits, StatementWorker, run_limited
+        from lakebed.read.sql.limited import Limits, StatementWorker, run_limited
 
         return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
 
     def sql_engine(self) -> tuple[SqlEngine, int]:
         """Return the engine that runs statements, and the memory of its pool by the settings."""
         if self._sql is None:
-            from lakebed.sql.query import SqlEngine
+            from lakebed.read.sql.query import SqlEngine
 
             self._sql = SqlEngine(self.snapshot_named, self.tables)
         return self._sql, self.sql_pool_bytes()
@@ -128,7 +128,7 @@ class InstanceQueries(TableNames[Table]):
         ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
         NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
         """
-        from lakebed.snapshot.row_views import raw_rows
+        from lakebed.read.snapshot.row_views import raw_rows
 
         check_text("name", name)
         table_name, at, moment = name.partition("@")

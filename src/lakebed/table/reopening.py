@@ -22,7 +22,7 @@ from weakref import WeakValueDictionary
 from lakebed.errors import Code, NotFoundError
 
 if TYPE_CHECKING:
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pyarrow as pa
 
-from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
-from lakebed.changes.feed import changes, version_of
 from lakebed.model.schema import Schema
-from lakebed.read.row_stream import RowStream, returned_stream
-from lakebed.snapshot.restricted import PartialRows, RestrictedSnapshot, evaluating, refused
+from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
+from lakebed.read.changes.feed import changes, version_of
+from lakebed.read.rows.row_stream import RowStream, returned_stream
+from lakebed.read.snapshot.restricted import PartialRows, RestrictedSnapshot, evaluating, refused
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The worker process of one statement with limits: the other end of :mod:`lakebed.sql.limited`.
+"""The worker process of one statement with limits: the other end of :mod:`lakebed.read.sql.limited`.
 
 A line of JSON on stdin has the location of the instance. The worker loads its libraries, opens the instance, and waits
 for the second line, the statement. The answer on stdout is a line of JSON when the statement begins, and an Arrow IPC
@@ -21,13 +21,13 @@ import pyarrow as pa
 from lakebed.errors import encode_error
 from lakebed.model.arrays import empty_batch, leave_pandas_out
 from lakebed.model.documents import dump, load
-from lakebed.sql.limited import ERROR_MARK, held_bytes
+from lakebed.read.sql.limited import ERROR_MARK, held_bytes
 from lakebed.table import opening
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakebed.sql.query import SqlEngine
+    from lakebed.read.sql.query import SqlEngine
     from lakebed.table.instance import Instance
 
 HEADROOM_BYTES = 512 * 1024 * 1024
@@ -37,11 +37,11 @@ POOL_SHARE = 2
 """The engine's pool has this part of the limit: rows being read and batches in transit are outside of it."""
 
 _LOADED = (
-    "lakebed.read.datafusion_scan",
-    "lakebed.read.page_read",
-    "lakebed.read.point_lookup",
-    "lakebed.read.sequential_scan",
-    "lakebed.snapshot.restricted",
+    "lakebed.read.rows.datafusion_scan",
+    "lakebed.read.rows.page_read",
+    "lakebed.read.rows.point_lookup",
+    "lakebed.read.rows.sequential_scan",
+    "lakebed.read.snapshot.restricted",
 )
 """Modules that reads import when they need them."""
 

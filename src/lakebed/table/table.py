@@ -1,7 +1,7 @@
 """The handle of a table: write, administer, and read the latest version. Maintenance is done by the pipeline.
 
-Reads are declared in :class:`~lakebed.snapshot.snapshot.Readable`. Each of them first probes the log for newer entries
-(one request) unless ``max_staleness`` allows an older version. Writes of this process are always visible.
+Reads are declared in :class:`~lakebed.read.snapshot.snapshot.Readable`. Each of them first probes the log for newer
+entries (one request) unless ``max_staleness`` allows an older version. Writes of this process are always visible.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from lakebed import settings
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
+from lakebed.model import settings
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.model.row_filters import AgeOff, SetFilter
-from lakebed.snapshot.handles import TableAddress
-from lakebed.state.machine import TABLE
-from lakebed.state.time_travel import check_tag
-from lakebed.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetMerge, SetTag
-from lakebed.state.transactions.schema_changes import check_changes
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.time_travel import check_tag
+from lakebed.model.state.transactions import AlterSettings, ProposeSchema, RemoveTag, SetMerge, SetTag
+from lakebed.model.state.transactions.schema_changes import check_changes
+from lakebed.read.snapshot.handles import TableAddress
 from lakebed.table.reopening import InstanceAddress
 from lakebed.table.table_writes import TableWrites
 
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebed.ingest.requests import SubmitReport, WithdrawReport
-    from lakebed.inspect.history import HistoryRow
-    from lakebed.inspect.verification import VerificationReport
     from lakebed.log.backends.backend import LogLocation
     from lakebed.log.through_service import CommitService
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.row_filters import FilterChange
-    from lakebed.read.row_stream import RowStream
-    from lakebed.settings import Settings
-    from lakebed.state.transactions.schema_changes import SchemaChange
+    from lakebed.model.settings import Settings
+    from lakebed.model.state.transactions.schema_changes import SchemaChange
+    from lakebed.read.inspect.history import HistoryRow
+    from lakebed.read.inspect.verification import VerificationReport
+    from lakebed.read.rows.row_stream import RowStream
     from lakebed.storage.contract import Storage
-    from lakebed.tracker.recorder import Recorder
+    from lakebed.table.tracker.recorder import Recorder
+    from lakebed.write.requests import SubmitReport, WithdrawReport
 
 
 class Table(TableWrites):
@@ -75,7 +75,7 @@ class Table(TableWrites):
     @cached_property
     def tracker(self) -> Recorder:
         """The recorder of job runs on this table in this process."""
-        from lakebed.tracker.recorder import Recorder
+        from lakebed.table.tracker.recorder import Recorder
 
         return Recorder(self.storage) if self._tracker is None else self._tracker()
 
@@ -102,7 +102,7 @@ class Table(TableWrites):
             RejectedError: too many requests are open; nothing was submitted.
             ContentionError, UnknownOutcomeError: submit them again; files that are already recorded are skipped.
         """
-        from lakebed.ingest.requests import submit
+        from lakebed.write.requests import submit
 
         return submit(self.log, self.name, files, again=again, home=self.storage)
 
@@ -111,7 +111,7 @@ class Table(TableWrites):
 
         Raises NotFoundError, and withdraws none, if any of them is not open.
         """
-        from lakebed.ingest.requests import withdraw
+        from lakebed.write.requests import withdraw
 
         return withdraw(self.log, self.name, requests)
 
@@ -119,7 +119,7 @@ class Table(TableWrites):
 
     def requests(self) -> pa.Table:
         """Return a row per request: open requests, then the last rejected ones, with the reason of the last failure."""
-        from lakebed.ingest.requests import requests_table
+        from lakebed.write.requests import requests_table
 
         return requests_table(self.state(), self.log.last_modified_or_epoch)
 
@@ -182,8 +182,8 @@ class Table(TableWrites):
             UsageError, BadKeyError: as :meth:`scan`; ``until`` is older than ``since``; or a column of the table has
                 the name of one of these three columns.
         """
-        from lakebed.changes.feed import changes
-        from lakebed.read.row_stream import returned_stream
+        from lakebed.read.changes.feed import changes
+        from lakebed.read.rows.row_stream import returned_stream
 
         schema, rows = changes(self, since, until, ranges=ranges, columns=columns, where=where)
         return returned_stream(rows, schema)
@@ -202,19 +202,19 @@ class Table(TableWrites):
 
         Raises UsageError for an invalid limit, DamagedError for a damaged entry.
         """
-        from lakebed.inspect.history import history_table
+        from lakebed.read.inspect.history import history_table
 
         return history_table(self.history_rows(limit))
 
     def history_rows(self, limit: int | None = None) -> Iterator[HistoryRow]:
         """Return the same as a stream of values; entries are read lazily."""
-        from lakebed.inspect.history import history_rows
+        from lakebed.read.inspect.history import history_rows
 
         return history_rows(self.log, self.id, limit)
 
     def failures(self) -> pa.Table:
         """Return the calls of pipelines and services that failed within ``jobs_kept_s``, newest first, with reasons."""
-        from lakebed.tracker.listing import failures_table, read_failures
+        from lakebed.table.tracker.listing import failures_table, read_failures
 
         self.tracker.flush()
         return failures_table(read_failures(self.storage, self.id))
@@ -225,7 +225,7 @@ class Table(TableWrites):
         ``deep`` also reads every data file and summary, ``Deep(share=0.05)`` some of them. Findings are returned as
         values.
         """
-        from lakebed.inspect.verification import checked_arguments, verify
+        from lakebed.read.inspect.verification import checked_arguments, verify
 
         return verify(self.log, self.id, self.name, *checked_arguments(self.storage, files, deep))
 

@@ -1,6 +1,6 @@
 """The part of a table's handle that adds, deletes, removes and restores rows, each call in one commit.
 
-Core type: :class:`TableWrites`. The work is done in :mod:`lakebed.ingest` and in modules that are imported by the call
+Core type: :class:`TableWrites`. The work is done in :mod:`lakebed.write` and in modules that are imported by the call
 that needs them, so that a process which only reads does not load them. Errors: those that each method names; an
 unknown outcome is an error too, and the same commit id can be given again.
 """
@@ -10,18 +10,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lakebed.log.outcomes import version_of
-from lakebed.snapshot.table_reads import TableReads
-from lakebed.state.transactions import ProposeRestore
+from lakebed.model.state.transactions import ProposeRestore
+from lakebed.read.snapshot.table_reads import TableReads
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
+    from lakebed.files.parquet.layout import Layout
     from lakebed.log.outcomes import Outcome
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
-    from lakebed.parquet.layout import Layout
-    from lakebed.state.transactions import Proposal
+    from lakebed.model.state.transactions import Proposal
     from lakebed.table.deletion import DeleteReport
     from lakebed.table.prefix_choice import Choose
 
@@ -94,8 +94,8 @@ class TableWrites(TableReads):
                 ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches more than two million partitions.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
-        from lakebed.ingest.operation import Operation
-        from lakebed.ingest.run import Write, add
+        from lakebed.write.operation import Operation
+        from lakebed.write.run import Write, add
 
         operation = Operation.of(partial, row_kind)
         write = Write(commit_id, base_version, operation, casts=casts, ignore_extra=ignore_extra)
@@ -127,8 +127,8 @@ class TableWrites(TableReads):
             BadKeyError: a key does not fit.
             ContentionError: nothing was deleted, because the keys that the predicate finds were written repeatedly.
         """
-        from lakebed.ingest.run import Write
         from lakebed.table.deletion import delete
+        from lakebed.write.run import Write
 
         return delete(self, keys, where, Write(commit_id, base_version))
 
@@ -160,7 +160,7 @@ class TableWrites(TableReads):
             ContentionError: nothing was removed.
             UnknownOutcomeError: it may have been done; repeat it.
         """
-        from lakebed.read.summaries import removal
+        from lakebed.read.rows.summaries import removal
         from lakebed.table.prefix_choice import check_choice, chosen_ranges, ranges_of
 
         snapshot = self.snapshot()
@@ -204,13 +204,13 @@ class TableWrites(TableReads):
 
     def layout(self) -> Layout:
         """Return the layout of new data files of this table."""
-        from lakebed.parquet.layout import Layout
+        from lakebed.files.parquet.layout import Layout
 
         return Layout.of(self.schema, self.settings_in_force())
 
     def try_commit(self, proposal: Proposal) -> Outcome:
         """Propose a change to the table's state; the outcome is a value."""
-        from lakebed.ingest.send import try_commit
+        from lakebed.write.send import try_commit
 
         return try_commit(self, proposal)
 

@@ -31,8 +31,8 @@ from lakebed.log.group_commit import LINE_BYTES_MAX
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import Committed
 from lakebed.model.documents import load
-from lakebed.state.catalog import CatalogChange, CatalogState, RegisterTable
-from lakebed.state.machine import CATALOG
+from lakebed.model.state.catalog import CatalogChange, CatalogState, RegisterTable
+from lakebed.model.state.machine import CATALOG
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 

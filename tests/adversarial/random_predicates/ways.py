@@ -16,7 +16,7 @@ from lakebed import KeepAll, Latest, Schema, SetFilter
 from lakebed.clock import random_token
 from lakebed.engine.predicate import check_where, is_true
 from lakebed.model.policies import Policy
-from lakebed.sql import query
+from lakebed.read.sql import query
 from lakebed.table.restricted_table import RestrictedTable
 from tests.adversarial.random_predicates.kinds import KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth

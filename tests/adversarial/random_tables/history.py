@@ -30,12 +30,12 @@ from lakebed import (
     clock,
 )
 from lakebed.errors import NotRetainedError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.files.parquet.layout import Layout
 from lakebed.model.merge_modes import FUNCTIONS
-from lakebed.parquet.layout import Layout
-from lakebed.retention.run import collect_garbage
-from lakebed.settings import Strategy
-from lakebed.state.transactions import ProposeJoin, ProposeSplit
+from lakebed.model.settings import Strategy
+from lakebed.model.state.transactions import ProposeJoin, ProposeSplit
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.random_tables.conditions import condition
 from tests.adversarial.random_tables.kinds import KINDS, ORDERED, PER_SECOND
 from tests.adversarial.random_tables.model import Column, Model, Row, texts
@@ -50,12 +50,12 @@ OFTEN = ("keep all", "keep all", "latest", "latest", "newest", "first", "aggrega
 AGE_DAYS, CUT_S = 1_000, 1_700_000_000
 """An age, and its cut as of 2026: until 2040 no content lies between it and the actual cut."""
 BATCH_ROWS = (
-    "lakebed.sorting.merge._BATCH_ROWS_MAX",
-    "lakebed.sorting.sort._SORT_BATCH_ROWS",
-    "lakebed.sorting.sort.BATCH_ROWS_MAX",
-    "lakebed.read.sequential_scan.BATCH_ROWS",
-    "lakebed.read.multi_get_batches.BATCH_ROWS_MAX",
-    "lakebed.changes.feed.KEYS_MAX",
+    "lakebed.files.sorting.merge._BATCH_ROWS_MAX",
+    "lakebed.files.sorting.sort._SORT_BATCH_ROWS",
+    "lakebed.files.sorting.sort.BATCH_ROWS_MAX",
+    "lakebed.read.rows.sequential_scan.BATCH_ROWS",
+    "lakebed.read.rows.multi_get_batches.BATCH_ROWS_MAX",
+    "lakebed.read.changes.feed.KEYS_MAX",
 )
 """The rows of a batch, and the keys that are looked up at once."""
 READS: Counter[str] = Counter()
@@ -136,7 +136,7 @@ class History:
             patch.setattr(Layout, "of", classmethod(smaller))
             for place in BATCH_ROWS:
                 patch.setattr(place, self.batch_rows)
-            patch.setattr("lakebed.read.datafusion_scan._BATCH_ROWS", (self.batch_rows,))
+            patch.setattr("lakebed.read.rows.datafusion_scan._BATCH_ROWS", (self.batch_rows,))
             yield
 
     def change(self, chance: Random, steps: Sequence[str] = ()) -> None:

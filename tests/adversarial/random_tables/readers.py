@@ -21,15 +21,15 @@ from adbc_driver_flightsql import dbapi
 import lakebed
 from lakebed import KeyRange
 from lakebed.errors import Code, UsageError
-from lakebed.export.run import ExportRequest, run_export_task
-from lakebed.export.run import export as run_export
-from lakebed.flight.flight_server import FlightServer
-from lakebed.flight.statement_runs import StatementLimits
 from lakebed.model.policies import Policy
-from lakebed.service.service import Service
-from lakebed.snapshot.restricted import RestrictedSnapshot
-from lakebed.snapshot.snapshot import Readable
+from lakebed.read.snapshot.restricted import RestrictedSnapshot
+from lakebed.read.snapshot.snapshot import Readable
+from lakebed.server.flight.flight_server import FlightServer
+from lakebed.server.flight.statement_runs import StatementLimits
+from lakebed.server.service.service import Service
 from lakebed.storage import connect
+from lakebed.upkeep.export.run import ExportRequest, run_export_task
+from lakebed.upkeep.export.run import export as run_export
 from tests.adversarial.random_tables.conditions import condition
 from tests.adversarial.random_tables.model import Model, Row, same, texts
 from tests.unit.web.serving import serving

@@ -12,9 +12,9 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.log.outcomes import Committed
 from lakebed.log.queue import Ticket
-from lakebed.maintenance.splitting.run import join
-from lakebed.retention.run import collect_garbage
-from lakebed.state.transactions import ProposeSplit
+from lakebed.model.state.transactions import ProposeSplit
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.upkeep.splitting.run import join
 from tests.unit.cases import compact_partition, rewritten
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string", "f": "float64"})

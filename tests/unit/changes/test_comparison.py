@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.changes import comparison
-from lakebed.changes.change_rows import ChangeKind
-from lakebed.changes.comparison import differences
+from lakebed.read.changes import comparison
+from lakebed.read.changes.change_rows import ChangeKind
+from lakebed.read.changes.comparison import differences
 
 SCHEMA = Schema(
     {"k": "string"},

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, DropField, KeyRange, NotRetainedError, RenameField, Schema, UsageError, WidenField, clock
-from lakebed.changes import comparison
 from lakebed.errors import Code, NotFoundError
-from lakebed.retention.run import collect_garbage
+from lakebed.read.changes import comparison
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.unit.cases import compact_partition, rewritten
 from tests.unit.changes.cases import NUMBERS, SCHEMA, TEXTS, Past, applied, counted, one_entry
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AgeOff, DropField, KeepAll, KeyRange, Latest, RenameField, Schema, SetFilter, UsageError, clock
-from lakebed.changes import plan
-from lakebed.state.transactions import ProposeCut, ProposeExpiry
+from lakebed.model.state.transactions import ProposeCut, ProposeExpiry
+from lakebed.read.changes import plan
 from tests.unit.cases import compact_partition
 from tests.unit.changes.cases import applied, counted, one_entry
 

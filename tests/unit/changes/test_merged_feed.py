@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed import AddField, KeyRange, Latest, RenameField
-from lakebed.changes import feed as feeds
-from lakebed.changes import plan
 from lakebed.model.row_kinds import RowKind
+from lakebed.read.changes import feed as feeds
+from lakebed.read.changes import plan
 from tests.unit.cases import compact_partition
 from tests.unit.changes.cases import applied, counted, one_entry
 from tests.unit.read.merging_tables import MODES, Change, MergingTable

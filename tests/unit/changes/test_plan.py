@@ -2,9 +2,9 @@
 
 import pytest
 
-from lakebed.changes.plan import cut_at, may_change_rows
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state.transactions import RaiseWatermark, RemoveRange, Replace, SetTag, SplitPartitions, Watermark
+from lakebed.model.state.transactions import RaiseWatermark, RemoveRange, Replace, SetTag, SplitPartitions, Watermark
+from lakebed.read.changes.plan import cut_at, may_change_rows
 
 
 def test_keys_are_cut_at_ranges_and_what_lies_between_is_not_lost():

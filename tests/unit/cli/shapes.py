@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lakebed import settings
+from lakebed.model import settings
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "cli-json.md"
 

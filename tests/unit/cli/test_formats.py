@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakebed import telemetry
 from lakebed.cli import main
 from lakebed.cli.fitting import cells, cut, fit
 from lakebed.cli.pager import paged
+from lakebed.storage import telemetry
 from tests.terminals import Terminal
 from tests.unit.cli.conftest import Cli
 

@@ -6,9 +6,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.state.transactions import Job, OpenJob
-from lakebed.tracker.retry_requests import requested_retries
-from lakebed.tracker.runs import Begun, RunOutcome, TaskRun
+from lakebed.model.state.transactions import Job, OpenJob
+from lakebed.table.tracker.retry_requests import requested_retries
+from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun
 from tests.unit.cli.conftest import Cli
 
 

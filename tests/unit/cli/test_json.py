@@ -13,7 +13,7 @@ import lakebed
 from lakebed.cli.reference import every_command
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.tracker.runs import Begun, RunOutcome, TaskRun
+from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun
 from tests.unit.cli.conftest import Cli, made, write_parquet, write_schema
 from tests.unit.cli.shapes import differences, documented
 

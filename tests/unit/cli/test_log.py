@@ -58,7 +58,7 @@ def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parq
 
 def test_an_entry_with_a_sidecar_says_so(cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Which, and how much is in it; and the claim that stands in place of the list."""
-    monkeypatch.setattr("lakebed.state.reference_lists.INLINE_MAX", 0)
+    monkeypatch.setattr("lakebed.model.state.reference_lists.INLINE_MAX", 0)
     cli("write", table, parquet)
     (document,) = cli("history", table, "--entry", 3, "--json").lines
     (sidecar,) = document["sidecars"]

@@ -120,7 +120,7 @@ def test_help_and_version_import_little(lake: Path, words: list[str]) -> None:
 
 def test_a_get_imports_little_beside_pyarrow(lake: Path) -> None:
     modules = imported(lake, ["get", "t", "1970-01-01T00:00:00Z"])
-    assert not {"datafusion", "obstore", "pandas", "pyspark", "rich", "lakebed.ingest.input_files"} & modules
+    assert not {"datafusion", "obstore", "pandas", "pyspark", "rich", "lakebed.write.input_files"} & modules
     # Statements, and the compression that `shutil` imports.
     assert not {"lakebed.engine", "shutil", "lzma", "bz2"} & modules
     # The file systems of clouds, and what they need.

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.drawing.progress_bar import ProgressBar
+from lakebed.jobs.progress_bar import ProgressBar
 from tests.clocks import set_clock
 from tests.terminals import Terminal
 
@@ -129,7 +129,7 @@ def on_a_terminal(words: list[str], folder: Path) -> str:
 
 TICKING = """
 import sys, time
-from lakebed.drawing.progress_bar import ProgressBar, is_interactive
+from lakebed.jobs.progress_bar import ProgressBar, is_interactive
 assert is_interactive()
 with ProgressBar("import t") as bar:
     bar.update(5, phase="read")

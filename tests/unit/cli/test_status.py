@@ -24,7 +24,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.tracker.runs import Begun
+from lakebed.table.tracker.runs import Begun
 from tests.unit.cli.conftest import Cli, readings
 from tests.unit.web.serving import serving
 

@@ -15,8 +15,8 @@ import pytest
 import lakebed
 from lakebed.cli.logs import log_to_stderr
 from lakebed.cli.upkeep import Upkeep
-from lakebed.service.plan import ServiceLimits
-from lakebed.state.transactions import RaiseWatermark, Watermark
+from lakebed.model.state.transactions import RaiseWatermark, Watermark
+from lakebed.server.service.plan import ServiceLimits
 
 SAID = "table t: gc failed at 100% of its work"
 

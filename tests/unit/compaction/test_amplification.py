@@ -1,7 +1,7 @@
 """What steady ingest costs, on a small day of the simulation that the documented figures come from."""
 
 from benchmarks.amplification import simulated
-from lakebed.settings import Strategy
+from lakebed.model.settings import Strategy
 
 
 def test_size_ratio_writes_each_byte_less_than_six_times_and_keeps_runs_few():

@@ -11,14 +11,14 @@ import pytest
 
 import lakebed
 from lakebed.errors import DamagedError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
+from lakebed.files.parquet import group_copy
+from lakebed.files.parquet.layout import Layout
+from lakebed.files.sorting import merge, merge_copies
+from lakebed.files.sorting.merge import merge_runs
+from lakebed.files.sorting.merge_inputs import open_input
 from lakebed.model.keys import EncodedRange
-from lakebed.parquet import group_copy
-from lakebed.parquet.layout import Layout
-from lakebed.settings import Settings
-from lakebed.sorting import merge, merge_copies
-from lakebed.sorting.merge import merge_runs
-from lakebed.sorting.merge_inputs import open_input
+from lakebed.model.settings import Settings
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 
 GROUP = 1000
 SETTINGS = {"row_group_rows": GROUP, "page_rows": 100}

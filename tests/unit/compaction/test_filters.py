@@ -13,14 +13,14 @@ import lakebed
 from lakebed import AgeOff, Aggregate, First, KeepAll, Latest, Schema, SetFilter, clock
 from lakebed.errors import UsageError
 from lakebed.log.last_modified_times import to_us
-from lakebed.maintenance.compaction.plan import plan
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.maintenance.splitting.run import split
-from lakebed.retention.run import collect_garbage
-from lakebed.settings import Strategy
-from lakebed.state.invariants import check_invariants
-from lakebed.state.transactions import ProposeCut
+from lakebed.model.settings import Strategy
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.transactions import ProposeCut
 from lakebed.table.filter_choice import age_off
+from lakebed.upkeep.compaction.plan import plan
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.upkeep.splitting.run import split
 
 NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 SCHEMA = Schema({"k": "string"}, sort_key={"at": "timestamp[s]"}, values={"n": "int64"})

@@ -1,6 +1,6 @@
 """How many runs a partition is left with, under loads that no strategy was made for. Pure: sizes in, sizes out.
 
-The bounds are those of :mod:`lakebed.maintenance.compaction.strategies`.
+The bounds are those of :mod:`lakebed.upkeep.compaction.strategies`.
 """
 
 import math
@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.maintenance.compaction.strategies import RUNS_MAX, Run, batches, overdue
 from lakebed.model.files import DataFile, PartitionFile
-from lakebed.settings import GIB, KIB, MIB, Settings, Strategy
+from lakebed.model.settings import GIB, KIB, MIB, Settings, Strategy
+from lakebed.upkeep.compaction.strategies import RUNS_MAX, Run, batches, overdue
 
 GROWING = [Strategy.BASIC, Strategy.SIZE_RATIO, Strategy.BY_BYTES]
 

@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed.clock import new_id
 from lakebed.errors import Code
-from lakebed.ingest.send import commit_files, send_run
+from lakebed.files.sorting.merge import merge_stream
+from lakebed.files.sorting.sort import sort_runs
 from lakebed.log.outcomes import version_of
-from lakebed.maintenance.compaction import whole_files
-from lakebed.maintenance.compaction.merge_jobs import MergeTask
-from lakebed.maintenance.compaction.run import CompactionReport, compact, prepare, run_merge_task
 from lakebed.model.files import data_name
 from lakebed.model.merge_modes import Aggregate, Latest, MergeMode
 from lakebed.model.row_kinds import RowKind
-from lakebed.settings import Strategy
-from lakebed.sorting.merge import merge_stream
-from lakebed.sorting.sort import sort_runs
-from lakebed.state.transactions import ProposeFiles, ProposeJoin, ProposeSplit
-from lakebed.state.transactions.schema_changes import RenameField
+from lakebed.model.settings import Strategy
+from lakebed.model.state.transactions import ProposeFiles, ProposeJoin, ProposeSplit
+from lakebed.model.state.transactions.schema_changes import RenameField
 from lakebed.table.table import Table
+from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction.merge_jobs import MergeTask
+from lakebed.upkeep.compaction.run import CompactionReport, compact, prepare, run_merge_task
+from lakebed.write.send import commit_files, send_run
 from tests.unit.sorting.merge_rows import MODES, SCHEMA, Row, as_batches, layout_for, meaning, row, runs_of
 
 LIMIT = 64 << 20

@@ -5,21 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from lakebed.maintenance.compaction import whole_files
-from lakebed.maintenance.compaction.neighbours import (
-    alike,
-    concatenated_neighbours,
-    overdue_windows,
-    stretches_of,
-    windows,
-)
-from lakebed.maintenance.compaction.plan import plan
-from lakebed.maintenance.compaction.strategies import RUNS_MAX, Run, of_like_size
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import Aggregate, Latest
-from lakebed.settings import Settings, Strategy
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     ConcatenateRuns,
     CreateTable,
     OpenJob,
@@ -30,6 +20,16 @@ from lakebed.state.transactions import (
     Rejected,
     resolve,
 )
+from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction.neighbours import (
+    alike,
+    concatenated_neighbours,
+    overdue_windows,
+    stretches_of,
+    windows,
+)
+from lakebed.upkeep.compaction.plan import plan
+from lakebed.upkeep.compaction.strategies import RUNS_MAX, Run, of_like_size
 from tests.unit.compaction.test_strategies import held
 from tests.unit.state.cases import SCHEMA, job, key, new_file, step
 

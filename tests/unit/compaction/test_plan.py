@@ -3,8 +3,11 @@
 import pytest
 
 from lakebed.errors import UsageError
-from lakebed.maintenance.compaction import plan as compaction_plan
-from lakebed.maintenance.compaction.plan import (
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.transactions import ConcatenateRuns, OpenJob, ProposeFiles, ProposeOutput
+from lakebed.upkeep.compaction import plan as compaction_plan
+from lakebed.upkeep.compaction.plan import (
     COMMITS_WAITING_MAX,
     SHARE_BYTES_MIN,
     PartitionMerge,
@@ -17,9 +20,6 @@ from lakebed.maintenance.compaction.plan import (
     whole,
     why_wait,
 )
-from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import Settings, Strategy
-from lakebed.state.transactions import ConcatenateRuns, OpenJob, ProposeFiles, ProposeOutput
 from tests.unit.state.cases import job, key, new_file, step, table
 
 

@@ -10,9 +10,17 @@ import pytest
 
 import lakebed
 from lakebed.log.backends.objects import ObjectLog
-from lakebed.maintenance.compaction import merge_jobs, plan
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.state.transactions import RaiseWatermark, RejectRequest, Request, SetTag, Source, SubmitRequests, Watermark
+from lakebed.model.state.transactions import (
+    RaiseWatermark,
+    RejectRequest,
+    Request,
+    SetTag,
+    Source,
+    SubmitRequests,
+    Watermark,
+)
+from lakebed.upkeep.compaction import merge_jobs, plan
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 
 PARTITIONS = 4
 

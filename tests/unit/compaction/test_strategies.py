@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.maintenance.compaction.strategies import Run, batches, concatenated, runs_of
 from lakebed.model.files import DataFile, PartitionFile
-from lakebed.settings import Settings, Strategy
+from lakebed.model.settings import Settings, Strategy
+from lakebed.upkeep.compaction.strategies import Run, batches, concatenated, runs_of
 
 
 def held(name, size_bytes, span="a-a", run=None, *, rows=10, whole=10):

@@ -7,12 +7,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.maintenance.compaction import whole_files
-from lakebed.maintenance.compaction.plan import plan
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange
-from lakebed.settings import Settings, Strategy
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.transactions import (
     OpenJob,
     ProposeFiles,
     ProposeOutput,
@@ -21,6 +18,9 @@ from lakebed.state.transactions import (
     Rejected,
     resolve,
 )
+from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction.plan import plan
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from tests.unit.state.cases import drawn, job, key, new_file, step
 from tests.unit.state.cases import table as partitions_at
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lakebed.monitoring.definitions import METRICS, PREFIX, MetricKind
+from lakebed.server.monitoring.definitions import METRICS, PREFIX, MetricKind
 from scripts import write_dashboard
 
 ROOT = Path(__file__).parents[3]

@@ -161,7 +161,7 @@ def test_helm_finds_no_fault_with_the_chart():
 
 @needs_helm
 def test_the_chart_makes_a_service_with_probes_that_exist():
-    from lakebed.web.app import API, routes_in
+    from lakebed.server.web.app import API, routes_in
 
     made = rendered(
         "--set", "secretRefs={store}", "--set", "env.AWS_REGION=eu-west-1", "--set", "args={--no-maintenance}"

@@ -13,16 +13,16 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, clock
 from lakebed.errors import Code, Error
-from lakebed.export.run import ExportRequest, export, run_export_task
-from lakebed.inspect.copies import CopyKind, read_copies, record_copy
+from lakebed.jobs.batch import decode, encode
 from lakebed.model.files import data_folder, data_object
-from lakebed.retention.erasure.plan import Where
-from lakebed.retention.erasure.run import RowsSought, erase_report
-from lakebed.retention.erasure.search import SearchedObject, run_search_task
-from lakebed.retention.run import collect_garbage, gc
-from lakebed.spark.batch import decode, encode
-from lakebed.state.transactions import RejectRequest
+from lakebed.model.state.transactions import RejectRequest
+from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy
 from lakebed.storage import connect
+from lakebed.upkeep.export.run import ExportRequest, export, run_export_task
+from lakebed.upkeep.retention.erasure.plan import Where
+from lakebed.upkeep.retention.erasure.run import RowsSought, erase_report
+from lakebed.upkeep.retention.erasure.search import SearchedObject, run_search_task
+from lakebed.upkeep.retention.run import collect_garbage, gc
 from tests.unit.cases import compact, rewritten
 
 SCHEMA = Schema({"person": "string"}, {"visit": "int64"}, {"city": "string"})

@@ -2,10 +2,10 @@
 
 import pytest
 
-from lakebed.export.plan import cells, parts_wanted, share_out, unweighed
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.read.plan import plan
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.transactions import ProposeFiles
+from lakebed.read.rows.plan import plan
+from lakebed.upkeep.export.plan import cells, parts_wanted, share_out, unweighed
 from tests.unit.state.cases import SCHEMA, key, new_file, step, table
 
 FILES = (new_file("f1", "abcdefgh"), new_file("f2", "mnop"), new_file("f3", "aamz", samples="gms"))

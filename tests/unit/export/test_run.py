@@ -15,10 +15,10 @@ import pytest
 import lakebed
 from lakebed import KeyRange
 from lakebed.errors import DamagedError, ExistsError, StorageError, UsageError
-from lakebed.export.publication import MANIFEST, SUCCESS
-from lakebed.export.run import ExportRequest, export, run_export_task
 from lakebed.model.schema import Schema
 from lakebed.storage import connect
+from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
+from lakebed.upkeep.export.run import ExportRequest, export, run_export_task
 
 SCHEMA = Schema({"userId": "int64"}, {"part": "int32"}, {"at": "timestamp[us, tz=UTC]", "note": "string"})
 

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import any_pb2
 
 from lakebed.errors import UsageError
-from lakebed.flight import messages, service_facts
+from lakebed.server.flight import messages, service_facts
 
 
 def wire(number: int, kind: int, data: bytes) -> bytes:

@@ -11,8 +11,8 @@ import pytest
 from pyarrow import flight
 
 import lakebed
-from lakebed.flight.statement_runs import StatementLimits, StatementRuns
-from lakebed.security.principal import Permission, Principal
+from lakebed.server.flight.statement_runs import StatementLimits, StatementRuns
+from lakebed.server.security.principal import Permission, Principal
 from tests.waiting import until
 
 EVE, BOB = (Principal.everywhere(name, Permission.READ) for name in ("eve", "bob"))

@@ -7,8 +7,8 @@ import os
 import signal
 
 import lakebed
-from lakebed.ingest import plan
 from lakebed.testing.faults import CountingStorage
+from lakebed.write import plan
 from tests.unit.ingest.cases import ingested
 from tests.unit.retention.cases import on
 

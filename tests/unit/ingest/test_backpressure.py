@@ -8,10 +8,10 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import ContentionError
-from lakebed.ingest import send as backpressure
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.state.checkpoint_codec import of_table
-from lakebed.state.transactions import CloseJob, Job, OpenJob, Request, Source, SubmitRequests
+from lakebed.model.state.checkpoint_codec import of_table
+from lakebed.model.state.transactions import CloseJob, Job, OpenJob, Request, Source, SubmitRequests
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.write import send as backpressure
 from tests.clocks import set_clock
 
 
@@ -100,7 +100,7 @@ def test_a_write_that_waited_long_enough_is_refused(table, monkeypatch):
 
 def test_compaction_does_not_wait_for_requests_that_wait_for_it(table, tmp_path, monkeypatch):
     """More open requests than allow a job to begin, which are refused until one is done."""
-    monkeypatch.setattr("lakebed.maintenance.compaction.plan.REQUESTS_OPEN_MAX", 0)
+    monkeypatch.setattr("lakebed.upkeep.compaction.plan.REQUESTS_OPEN_MAX", 0)
     table.commit(SubmitRequests((Request.new("request-1", (Source("s3://in/f", 1, "v"),), table.version),), 0))
     report = compact(table, prepare(table), merged(table, tmp_path), cores=1)
     assert (report.jobs, report.waits) == (1, None)

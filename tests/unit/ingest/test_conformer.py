@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
-from lakebed.ingest.conformer import REASON, SOURCE, Conformer
+from lakebed.write.conformer import REASON, SOURCE, Conformer
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 

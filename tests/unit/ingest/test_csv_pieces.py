@@ -10,12 +10,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebed import Error
-from lakebed.formats import csv_file, csv_parser
-from lakebed.formats.csv_file import CsvReading, batches
-from lakebed.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream
-from lakebed.formats.dialect import Dialect
-from lakebed.formats.input_file import InputFile
-from lakebed.formats.reading_options import ReadingOptions
+from lakebed.files.formats import csv_file, csv_parser
+from lakebed.files.formats.csv_file import CsvReading, batches
+from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream
+from lakebed.files.formats.dialect import Dialect
+from lakebed.files.formats.input_file import InputFile
+from lakebed.files.formats.reading_options import ReadingOptions
 
 TYPES = (pa.string(), pa.int64())
 

@@ -12,12 +12,12 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError, UsageError
 from lakebed.cli import row_formats
 from lakebed.clock import new_id
-from lakebed.export.row_files import write_rows
-from lakebed.formats.csv_file import batches, detect
-from lakebed.formats.input_file import InputFile
-from lakebed.formats.reading_options import ReadingOptions
-from lakebed.formats.row_chunks import csv_lines
-from lakebed.ingest.input_files import open_files
+from lakebed.files.formats.csv_file import batches, detect
+from lakebed.files.formats.input_file import InputFile
+from lakebed.files.formats.reading_options import ReadingOptions
+from lakebed.files.formats.row_chunks import csv_lines
+from lakebed.upkeep.export.row_files import write_rows
+from lakebed.write.input_files import open_files
 
 SCHEMA = Schema(
     {"id": "int64"},

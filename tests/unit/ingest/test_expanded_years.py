@@ -12,14 +12,14 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError
 from lakebed.clock import new_id
 from lakebed.errors import BadKeyError
-from lakebed.export.row_files import write_rows
-from lakebed.formats.reading_options import ReadingOptions
-from lakebed.formats.row_chunks import csv_lines, json_lines
-from lakebed.ingest.casts import converted
-from lakebed.ingest.input_files import open_files
+from lakebed.files.formats.reading_options import ReadingOptions
+from lakebed.files.formats.row_chunks import csv_lines, json_lines
 from lakebed.model.arrays import of_integers
 from lakebed.model.iso_times import iso_texts, times_of_texts
 from lakebed.model.json_values import encode_array
+from lakebed.upkeep.export.row_files import write_rows
+from lakebed.write.casts import converted
+from lakebed.write.input_files import open_files
 
 BEGIN = 253_402_300_800
 """10000-01-01, in seconds."""

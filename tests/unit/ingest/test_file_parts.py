@@ -12,16 +12,16 @@ import pytest
 
 import lakebed
 from lakebed import Schema, SchemaMismatchError, StorageError
-from lakebed.formats.file_format import SUFFIXES as DATA_SUFFIXES
-from lakebed.formats.input_file import InputFile
-from lakebed.formats.reading_options import DETECTED, ReadingOptions
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.file_parts import SourcePart, are_parquet, divided
-from lakebed.ingest.input_files import TextFields
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.source_rows import conformed
-from lakebed.ingest.sources import find_files
+from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
+from lakebed.files.formats.input_file import InputFile
+from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.storage.contract import Storage
+from lakebed.write.conformer import Conformer
+from lakebed.write.file_parts import SourcePart, are_parquet, divided
+from lakebed.write.input_files import TextFields
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.source_rows import conformed
+from lakebed.write.sources import find_files
 
 SCHEMA = Schema({"id": "int64"}, {}, {"s": "string", "d": "decimal128(9, 2)"})
 TEXT = TextFields.of(SCHEMA, {})
@@ -98,7 +98,7 @@ def test_a_part_that_begins_within_quotes_is_refused(
     home: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The sample does not show the line break; the rows after it would be read wrongly."""
-    monkeypatch.setattr("lakebed.ingest.file_parts._SAMPLE_BYTES", 200)
+    monkeypatch.setattr("lakebed.write.file_parts._SAMPLE_BYTES", 200)
     path = written(tmp_path / "a.csv", quoted=True)
     assert read(parts_of(path, home, 1_000), home) == ROWS
     inner = "\n".join(f"{n};x;1.00" for n in range(900, 990))

@@ -18,10 +18,10 @@ import zstandard
 import lakebed
 from lakebed import Error, Schema, SchemaMismatchError, UsageError
 from lakebed.clock import new_id
-from lakebed.formats.input_file import input_file
-from lakebed.formats.reading_options import ReadingOptions
-from lakebed.ingest.inferred_columns import inferred
-from lakebed.ingest.input_files import open_files
+from lakebed.files.formats.input_file import input_file
+from lakebed.files.formats.reading_options import ReadingOptions
+from lakebed.write.inferred_columns import inferred
+from lakebed.write.input_files import open_files
 
 VALUES = {"name": "string", "n": "int32", "x": "double", "at": "timestamp[us, tz=UTC]", "day": "date32", "ok": "bool"}
 TEXT = """id,name,n,x,at,day,ok
@@ -137,7 +137,7 @@ def options(**given):
 
 
 def read(table, path, **given):
-    from lakebed.ingest.run import Write, add
+    from lakebed.write.run import Write, add
 
     add(table, open_files(path, table.schema, options=options(**given)), Write())
     return held(table)

@@ -9,10 +9,10 @@ import pytest
 
 from lakebed import Error, KeyRange
 from lakebed.errors import Code
-from lakebed.ingest.plan import Method
-from lakebed.maintenance import ingest_jobs
-from lakebed.maintenance.ingest_jobs import prepare
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep import ingest_jobs
+from lakebed.upkeep.ingest_jobs import prepare
+from lakebed.write.plan import Method
 from tests.unit.ingest.cases import in_process, ingested, put, standings
 from tests.unit.retention.cases import Killed, Mortal, letters, made, on, rows, sound
 
@@ -283,7 +283,7 @@ def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, 
 @pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])
 def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after, monkeypatch):
     """The submission, the failure, the rejection, the add: killed at each."""
-    monkeypatch.setattr("lakebed.ingest.plan.JOB_FILES_MAX", 2)
+    monkeypatch.setattr("lakebed.write.plan.JOB_FILES_MAX", 2)
     put(inbox, "ab", "cd", "e")
     poison(inbox, "e")
     change, died = 0, True

@@ -9,8 +9,8 @@ import tracemalloc
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from lakebed.formats import json_lines
-from lakebed.formats.json_lines import line_of, read_json_lines
+from lakebed.files.formats import json_lines
+from lakebed.files.formats.json_lines import line_of, read_json_lines
 
 ROWS = [{"n": n, "s": 'é[{"\\\\' * n, "x": [{"y": -1.5e3}] * (n % 3), "ok": None if n % 2 else True} for n in range(40)]
 

@@ -18,7 +18,7 @@ KILLS_MIN = 50
 def processes():
     """Forked from one that has imported everything and started nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["tests.unit.ingest.dying", "lakebed.sorting.merge", "pyarrow.parquet"])
+    context.set_forkserver_preload(["tests.unit.ingest.dying", "lakebed.files.sorting.merge", "pyarrow.parquet"])
     return context
 
 

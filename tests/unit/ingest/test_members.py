@@ -9,8 +9,8 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import SchemaMismatchError
-from lakebed.ingest import inferred_columns
 from lakebed.model.members import UnknownMemberError, check_members
+from lakebed.write import inferred_columns
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 KINDS = {

@@ -7,9 +7,9 @@ import pytest
 import lakebed
 from lakebed import Aggregate, First, Latest, Schema, SetMerge
 from lakebed.clock import random_token
-from lakebed.ingest import plan as ingest_plan
-from lakebed.ingest.plan import divided, job_of, plan
-from lakebed.settings import Settings
+from lakebed.model.settings import Settings
+from lakebed.write import plan as ingest_plan
+from lakebed.write.plan import divided, job_of, plan
 from tests.unit.ingest.cases import in_process, ingested
 from tests.unit.ingest.test_plan import MIB, requests
 
@@ -56,8 +56,8 @@ def test_jobs_are_committed_in_the_order_of_their_requests(tmp_path):
         table.submit(path)
     jobs = [job_of([request]) for request in plan(table.state().open_requests.values(), Settings(), 0).waiting]
     assert len(jobs) == 4
-    from lakebed.ingest.plan import IngestPlan
-    from lakebed.maintenance.ingest_jobs import ingest
+    from lakebed.upkeep.ingest_jobs import ingest
+    from lakebed.write.plan import IngestPlan
 
     report = ingest(table, IngestPlan(tuple(jobs), ()), in_process(table), cores=2)
     assert (report.jobs, report.rows_read, report.rows) == (4, 8, 8)

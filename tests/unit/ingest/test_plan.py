@@ -5,10 +5,10 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.ingest import plan as ingest_plan
-from lakebed.ingest.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, divided, due, job_of, plan
-from lakebed.settings import GIB, MIB, Settings
-from lakebed.state.transactions import Request, Source
+from lakebed.model.settings import GIB, MIB, Settings
+from lakebed.model.state.transactions import Request, Source
+from lakebed.write import plan as ingest_plan
+from lakebed.write.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, divided, due, job_of, plan
 
 DEFAULTS = Settings()
 

@@ -11,9 +11,9 @@ import pytest
 
 import lakebed
 from lakebed import NotFoundError, RejectedError, UsageError
-from lakebed.ingest import requests
 from lakebed.log.last_modified_times import EPOCH
-from lakebed.state.transactions import FailRequest, RaiseWatermark, RejectRequest, Watermark
+from lakebed.model.state.transactions import FailRequest, RaiseWatermark, RejectRequest, Watermark
+from lakebed.write import requests
 from tests.unit.ingest.cases import ingested, put, standings
 from tests.unit.retention.cases import letters, made, on
 

@@ -5,12 +5,12 @@ import pytest
 
 from lakebed import Aggregate, First, KeepAll, Latest, Schema
 from lakebed.errors import Code, SchemaMismatchError, UsageError
-from lakebed.ingest.conformer import REASON, Conformer
-from lakebed.ingest.operation import DELETE, LETTERS, UPSERT, Action, Operation
-from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model.defaults import default_column
 from lakebed.model.row_kinds import KIND, RowKind, presence_name
 from lakebed.model.schema import Field, Generated
+from lakebed.write.conformer import REASON, Conformer
+from lakebed.write.operation import DELETE, LETTERS, UPSERT, Action, Operation
+from lakebed.write.row_encoder import RowEncoder
 
 SCHEMA = Schema({"k": "string"}, {"at": "int64"}, {"a": "int64", "b": pa.field("b", pa.string(), nullable=False)})
 HAS_A, HAS_B = (presence_name(SCHEMA.by_name[name]) for name in "ab")

@@ -7,14 +7,14 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import Code, ContentionError, RejectedError, StorageError, UnknownOutcomeError
-from lakebed.ingest.send import commit_files
 from lakebed.log import group_commit
 from lakebed.log.committer import LOSING_S
-from lakebed.maintenance.compaction import merge_jobs
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.keys import EncodedRange
-from lakebed.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
+from lakebed.model.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.compaction import merge_jobs
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.write.send import commit_files
 from tests.clocks import set_clock
 from tests.unit.retention.cases import letters, made, objects, on, rows
 
@@ -106,7 +106,7 @@ def test_files_that_are_proposed_twice_stay(monkeypatch):
     table = made("ab")
     proposals = []
     monkeypatch.setattr(
-        "lakebed.ingest.run.commit_files",
+        "lakebed.write.run.commit_files",
         lambda to, proposal, _again: proposals.append(proposal) or to.log.commit(proposal),
     )
     table.write(rows("c"))

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
-from lakebed.ingest import sources
-from lakebed.ingest.conformer import Conformer
+from lakebed.write import sources
+from lakebed.write.conformer import Conformer
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 INTAKE = Conformer(SCHEMA)

@@ -5,8 +5,8 @@ from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import SegmentCache
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import CreateTable, ProposeFiles
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.testing.faults import CountingStorage
 from tests.unit.state.cases import SCHEMA, new_file
 

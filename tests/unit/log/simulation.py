@@ -10,12 +10,12 @@ from lakebed import clock
 from lakebed.log import checkpoint, committer, entry, group_commit, queue, segments, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
-from lakebed.retention import run as collection
-from lakebed.state import persistent_table, reference_lists
-from lakebed.state.transactions import CreateTable, ProposeFiles
+from lakebed.model.state import persistent_table, reference_lists
+from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
+from lakebed.upkeep.retention import run as collection
 from tests.clocks import set_clock
 from tests.unit.log.schedule import Lock
 from tests.unit.log.world import HISTORY_S, KEYS, TABLE_ID, Process, World, expect

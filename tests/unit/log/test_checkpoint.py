@@ -10,17 +10,17 @@ from msgspec.structs import replace
 
 from lakebed import clock
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UsageError
-from lakebed.inspect.verification import verify
 from lakebed.log import checkpoint
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, set_state_cache_bytes
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder
-from lakebed.state import columns, partition_files
-from lakebed.state.columnar_codecs import REFERENCES
-from lakebed.state.columns import Columns
-from lakebed.state.invariants import check_invariants
-from lakebed.state.transactions import CreateTable, ProposeSplit
+from lakebed.model.state import columns, partition_files
+from lakebed.model.state.columnar_codecs import REFERENCES
+from lakebed.model.state.columns import Columns
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.transactions import CreateTable, ProposeSplit
+from lakebed.read.inspect.verification import verify
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.clocks import set_clock
 from tests.unit.log.cases import LOG, adding, created, log_on

@@ -10,7 +10,7 @@ import pytest
 from lakebed.errors import ContentionError, StorageError
 from lakebed.log import committer, group_commit, queue
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
-from lakebed.state.transactions import CloseJob
+from lakebed.model.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.clocks import set_clock
@@ -44,7 +44,7 @@ def test_a_refusal_is_told_on_the_newest_state_only(store):
     one, two = created(store), log_on(store)
     one.commit(adding("f1"))
     two.follow()
-    from lakebed.state.transactions import OpenJob
+    from lakebed.model.state.transactions import OpenJob
 
     one.commit(OpenJob(job("j1", "f1")))
     assert two.commit(CloseJob("j1", "seen")) == Committed(4)

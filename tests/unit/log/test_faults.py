@@ -20,13 +20,13 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, StorageError, UnsupportedFormatError
-from lakebed.inspect.history import history_rows
-from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
 from lakebed.log import group_commit, tail
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.files import checkpoint_name, entry_name
-from lakebed.state.transactions import CloseJob, OpenJob
+from lakebed.model.state.transactions import CloseJob, OpenJob
+from lakebed.read.inspect.history import history_rows
+from lakebed.read.inspect.verification import verify
 from lakebed.storage import LocalStorage, connect
 from lakebed.testing.faults import CountingStorage
 from tests.clocks import set_clock

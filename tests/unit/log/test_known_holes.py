@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from lakebed.log import checkpoint
 from lakebed.log.outcomes import Committed, NotCommitted
-from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.model.files import checkpoint_name
 from lakebed.model.keys import EncodedRange
-from lakebed.settings import Settings, Strategy
-from lakebed.state.invariants import check_invariants
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.transactions import (
     AlterSettings,
     CloseJob,
     OpenJob,
@@ -27,6 +26,7 @@ from lakebed.state.transactions import (
     RetireFiles,
 )
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.compaction.plan import plan as plan_compaction
 from tests.clocks import set_clock
 from tests.unit.log.cases import LOG, Overtaken, adding, created, log_on
 from tests.unit.state.cases import drawn, job, key, new_file

@@ -9,19 +9,19 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
-from lakebed.ingest.run import FileTarget, write_files
 from lakebed.log import group_commit
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
 from lakebed.log.replay import advance
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read.plan import plan as plan_query
-from lakebed.retention.run import collect_garbage
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.read.rows.plan import plan as plan_query
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.unit.log.cases import Overtaken

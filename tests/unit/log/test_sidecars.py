@@ -10,8 +10,6 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, StorageError
-from lakebed.inspect.history import history_rows
-from lakebed.inspect.verification import verify
 from lakebed.log import entry as entries
 from lakebed.log import group_commit
 from lakebed.log.entry import NAMED_WITHIN
@@ -26,9 +24,11 @@ from lakebed.model.files import (
     sidecar_folder,
     sidecar_name,
 )
-from lakebed.state import reference_lists
-from lakebed.state.columns import Columns
-from lakebed.state.transactions import AlterSettings, CreateTable, ProposeFiles, ProposeSplit
+from lakebed.model.state import reference_lists
+from lakebed.model.state.columns import Columns
+from lakebed.model.state.transactions import AlterSettings, CreateTable, ProposeFiles, ProposeSplit
+from lakebed.read.inspect.history import history_rows
+from lakebed.read.inspect.verification import verify
 from lakebed.storage.retries import ATTEMPTS_MAX
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.documents import rewritten

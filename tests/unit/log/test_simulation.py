@@ -16,8 +16,8 @@ from lakebed.log.committer import Log
 from lakebed.log.group_commit import validate
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import ProposeFiles
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import ProposeFiles
 from lakebed.storage.contract import PutOutcome
 from lakebed.table import table as tables
 from lakebed.testing.faults import Fault

@@ -7,7 +7,7 @@ import pytest
 from lakebed.errors import Code
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import log_start_name, sidecar_folder
-from lakebed.state import reference_lists
+from lakebed.model.state import reference_lists
 from lakebed.testing.faults import CountingStorage
 from tests.unit.log.cases import LOG, adding, created, log_on
 

@@ -16,10 +16,10 @@ from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.commit_messages import INSTANCE_HEADER, decode_answer, encode_answer
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown
 from lakebed.log.through_service import REQUESTS_MAX, CommitService, check_service_url
-from lakebed.security.principal import Permission, Principal, Role
-from lakebed.state.catalog import RegisterTable
-from lakebed.state.proposal_codec import encode_proposal
-from lakebed.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
+from lakebed.model.state.catalog import RegisterTable
+from lakebed.model.state.proposal_codec import encode_proposal
+from lakebed.model.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
+from lakebed.server.security.principal import Permission, Principal, Role
 from tests.unit.web.serving import listening, serving
 
 

@@ -25,14 +25,12 @@ from lakebed.log.checkpoint import CheckpointLocation, Head
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sidecars import SidecarStore
-from lakebed.maintenance.compaction.plan import plan as plan_compaction
 from lakebed.model.files import data_name, entry_name, parse_entry_name, sidecar_name, table_prefix
-from lakebed.retention import run as collection
-from lakebed.settings import Settings, Strategy
-from lakebed.state.codec import outline
-from lakebed.state.invariants import check_invariants
-from lakebed.state.machine import TABLE
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.codec import outline
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.transactions import (
     CloseJob,
     CreateTable,
     Job,
@@ -46,6 +44,8 @@ from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.compaction.plan import plan as plan_compaction
+from lakebed.upkeep.retention import run as collection
 from tests.unit.log.schedule import ClockedStorage, Lock, Schedule, SteppedStorage, TellingLogs
 from tests.unit.state.cases import key, new_file
 

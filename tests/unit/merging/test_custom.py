@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, Custom, RejectedError, Schema, SetMerge, UsageError
-from lakebed.merging import custom_functions, merge_query, rows_function
-from lakebed.merging.row_merger import RowMerger
-from lakebed.merging.rows_function import CALL_ROWS, RowsFunction, WholeKeys
+from lakebed.files.merging import custom_functions, merge_query, rows_function
+from lakebed.files.merging.row_merger import RowMerger
+from lakebed.files.merging.rows_function import CALL_ROWS, RowsFunction, WholeKeys
 from lakebed.model.merge_modes import mode_of
 from lakebed.testing.merge_functions import check_merge_function
 
@@ -80,7 +80,7 @@ from lakebed.model import arrays
 arrays.leave_pandas_out()
 import datafusion, sys
 assert "pandas" not in sys.modules
-from lakebed.merging.custom_functions import installed
+from lakebed.files.merging.custom_functions import installed
 installed("top_two")
 import pandas, pyarrow
 print(pyarrow.array(pandas.Series([1.0, float("nan")])).null_count)

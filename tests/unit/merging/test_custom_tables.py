@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import Custom, Schema, UsageError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.merging import custom_functions
+from lakebed.files.merging import custom_functions
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from tests.unit.merging.test_custom import package  # noqa: F401 - a fixture
 
 SCORES = Schema({"user": "string"}, {"score": "int64"}, {"game": "string"})

@@ -97,6 +97,6 @@ def test_no_module_but_those_of_merging_asks_which_mode_it_is():
     asking = {path.relative_to(source) for path in source.rglob("*.py") if asks.search(path.read_text("utf-8"))}
     assert {path.as_posix() for path in asking} <= {
         "model/merge_modes.py",
-        "merging/custom_functions.py",
-        "merging/row_merger.py",
+        "files/merging/custom_functions.py",
+        "files/merging/row_merger.py",
     }

@@ -14,13 +14,13 @@ import lakebed
 from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.ingest import requests
-from lakebed.monitoring.definitions import METRICS
-from lakebed.monitoring.monitor import CONTENT_TYPE, Monitor
-from lakebed.security.principal import Permission, Principal
-from lakebed.service.service import Service
-from lakebed.service.status import HookStatus
-from lakebed.web.app import make_app
+from lakebed.server.monitoring.definitions import METRICS
+from lakebed.server.monitoring.monitor import CONTENT_TYPE, Monitor
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import HookStatus
+from lakebed.server.web.app import make_app
+from lakebed.write import requests
 
 
 class Tokens:

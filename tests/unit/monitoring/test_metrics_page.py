@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from lakebed.monitoring.definitions import MEASURED, METRICS, MetricKind
+from lakebed.server.monitoring.definitions import MEASURED, METRICS, MetricKind
 from scripts.write_metrics import PAGE, page
 
 SOURCE = Path(__file__).parents[3] / "src" / "lakebed"

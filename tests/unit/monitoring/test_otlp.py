@@ -11,10 +11,10 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed.clock import random_token
-from lakebed.monitoring.monitor import Monitor
-from lakebed.monitoring.otlp import Otlp
-from lakebed.service.service import Service
-from lakebed.web.app import make_app
+from lakebed.server.monitoring.monitor import Monitor
+from lakebed.server.monitoring.otlp import Otlp
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 from tests.collector import attributes, collecting
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"

@@ -10,17 +10,17 @@ from typing import IO, Any
 import pyarrow as pa
 
 from lakebed import Schema
-from lakebed.ingest.send import send_run
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.layout import Layout
+from lakebed.files.parquet.open_files import OpenFiles
+from lakebed.files.parquet.read_cache import ReadCache
 from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import EncodedRange
-from lakebed.parquet.file_writer import write_run
-from lakebed.parquet.layout import Layout
-from lakebed.parquet.open_files import OpenFiles
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.read.plan import PartitionQuery, QueryPlan
-from lakebed.settings import Settings
+from lakebed.model.settings import Settings
+from lakebed.read.rows.plan import PartitionQuery, QueryPlan
 from lakebed.storage import connect
 from lakebed.storage.contract import Storage
+from lakebed.write.send import send_run
 
 TABLE = "table-0001"
 LETTERS = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})

@@ -17,15 +17,15 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.ingest.send import commit_files, send_run
+from lakebed.files.merging.row_merger import RowMerger
+from lakebed.files.parquet.file_writer import write_run
 from lakebed.log.outcomes import version_of
-from lakebed.merging.row_merger import RowMerger
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
-from lakebed.parquet.file_writer import write_run
-from lakebed.state.transactions import ProposeFiles, ProposeSplit
+from lakebed.model.state.transactions import ProposeFiles, ProposeSplit
 from lakebed.storage import Locality
 from lakebed.table.table import Table
+from lakebed.write.send import commit_files, send_run
 
 MODES: dict[str, MergeMode] = {
     "latest": Latest(),
@@ -180,17 +180,17 @@ WAYS = ("pages", "engine", "levels", "slices")
 def reading_by(way: str) -> Iterator[None]:
     """Read by pages, by the engine, by the engine's merge in levels, or slice by slice from a store."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.read.slices.LAST_BYTES", 100)
+        patch.setattr("lakebed.read.rows.slices.LAST_BYTES", 100)
         if way != "pages":
-            patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-            patch.setattr("lakebed.read.slices.SLICE_BYTES", 200)
-            patch.setattr("lakebed.read.slices.SLICE_FILE_BYTES", 1)
-            patch.setattr("lakebed.read.sequential_scan.FIRST_ROWS", 1)
+            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+            patch.setattr("lakebed.read.rows.slices.SLICE_BYTES", 200)
+            patch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
+            patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 1)
         if way == "levels":
-            patch.setattr("lakebed.read.reader.FAN_IN_MAX", 1)
+            patch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 1)
         if way == "slices":
             # As if the tables were on a store.
-            patch.setattr("lakebed.parquet.open_files.Locality", SimpleNamespace(REMOTE=Locality.MEMORY))
-            patch.setattr("lakebed.parquet.open_files.COPY_BYTES_MAX", 0)
-            patch.setattr("lakebed.parquet.open_files.TAIL_BYTES", 0)
+            patch.setattr("lakebed.files.parquet.open_files.Locality", SimpleNamespace(REMOTE=Locality.MEMORY))
+            patch.setattr("lakebed.files.parquet.open_files.COPY_BYTES_MAX", 0)
+            patch.setattr("lakebed.files.parquet.open_files.TAIL_BYTES", 0)
         yield

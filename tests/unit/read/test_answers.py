@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import KeyRange, Schema
-from lakebed.ingest.send import send_run
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.layout import Layout
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.parquet.file_writer import write_run
-from lakebed.parquet.layout import Layout
-from lakebed.read.plan import plan
-from lakebed.read.reader import Reader
-from lakebed.settings import Settings
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
+from lakebed.model.settings import Settings
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
+from lakebed.read.rows.plan import plan
+from lakebed.read.rows.reader import Reader
 from lakebed.storage import LocalStorage
+from lakebed.write.send import send_run
 
 TABLE = "table-0001"
 
@@ -137,8 +137,8 @@ def ways():
 
         def go(way):
             if way == "wide":
-                patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-                patch.setattr("lakebed.read.sequential_scan.FIRST_ROWS", 7)
+                patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+                patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 7)
 
         yield go
 
@@ -278,17 +278,17 @@ def test_ranges_over_several_files_row_groups_and_partitions(way, many, key_rang
 
 @pytest.mark.parametrize("slice_bytes", [1, 20_000, 60_000])
 def test_slices_change_nothing(many, monkeypatch, slice_bytes):
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.slices.SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr("lakebed.read.slices.SLICE_FILE_BYTES", 1)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.slices.SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
     assert many.scan(KeyRange()).to_pylist() == many.rows
     wanted = [row for row in many.rows if holds(KeyRange(("k2", 90), "k7"), (row["a"], row["b"]))]
     assert many.scan(KeyRange(("k2", 90), "k7")).to_pylist() == wanted
 
 
 def test_more_files_than_one_merge_takes_go_through_levels(many, monkeypatch):
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
     assert many.scan(KeyRange("k2", "k7"), columns=["w", "s"]).to_pylist() == [
         {"w": row["w"], "s": row["s"]} for row in many.rows if "k2" <= row["a"] < "k7"
     ]

@@ -7,13 +7,13 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Schema
+from lakebed.files.parquet.bloom_filters import WHOLE_KEY, HashedKey, HashedKeys, Overlap, filters_of
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.footer import read_footer
+from lakebed.files.parquet.open_files import OpenFile
+from lakebed.files.parquet.pages import PagedFile
+from lakebed.files.parquet.read_cache import CacheKind, ReadCache
 from lakebed.model.keys import EncodedRange, successor
-from lakebed.parquet.bloom_filters import WHOLE_KEY, HashedKey, HashedKeys, Overlap, filters_of
-from lakebed.parquet.file_writer import write_run
-from lakebed.parquet.footer import read_footer
-from lakebed.parquet.open_files import OpenFile
-from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import CacheKind, ReadCache
 from tests.unit.read.cases import files_kept_in, layout, parts_of
 
 TWO = Schema({"a": "int32", "b": "string"}, values={"v": "int64"})

@@ -4,7 +4,7 @@ import pytest
 
 import lakebed
 from lakebed.errors import UsageError
-from lakebed.parquet.read_cache import CacheKind, ReadCache
+from lakebed.files.parquet.read_cache import CacheKind, ReadCache
 
 
 def kept(cache, names):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.parquet import memory_file
-from lakebed.parquet.footer import read_footer
-from lakebed.parquet.memory_file import THREADS_BYTES
-from lakebed.parquet.open_files import OpenFile
-from lakebed.parquet.page_decoder import APART_CUTS, CACHED_PAGES, Cut, decoded
-from lakebed.parquet.pages import PagedFile, Spans
-from lakebed.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
+from lakebed.files.parquet import memory_file
+from lakebed.files.parquet.footer import read_footer
+from lakebed.files.parquet.memory_file import THREADS_BYTES
+from lakebed.files.parquet.open_files import OpenFile
+from lakebed.files.parquet.page_decoder import APART_CUTS, CACHED_PAGES, Cut, decoded
+from lakebed.files.parquet.pages import PagedFile, Spans
+from lakebed.files.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
 from tests.unit.read.cases import files_kept_in
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"wide": "string", "few": "string", "late": "double"})

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, DropField, KeepAll, KeyRange, Latest, RenameField, Schema
-from lakebed.adapters.duckdb import output_names
 from lakebed.errors import Code, UsageError
+from lakebed.read.adapters.duckdb import output_names
 
 NAMES = [
     "a", "A", "a_1", "A_1", "a_2", "id", "ID", "Id", "é", "É", "ß", "ss", "SS", "filename", "FILENAME",

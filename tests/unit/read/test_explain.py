@@ -79,7 +79,7 @@ def test_a_narrow_range_reads_pages_and_a_wide_one_by_the_engine(table, monkeypa
     narrow = table.explain(KeyRange("k00300", "k00330"))
     assert (narrow.partitions, narrow.files_opened, narrow.rows, narrow.engine) == (1, 3, 30, False)
     assert narrow.pages == 9
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", 0)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", 0)
     wide = table.explain(KeyRange("k00300", "k00330"))
     assert (wide.files_opened, wide.rows, wide.engine) == (3, 30, True)
     assert wide.row_groups == 3

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed.errors import DamagedError
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
 from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
 from lakebed.model.files import data_name
 from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
-from lakebed.read.plan import _meets
+from lakebed.read.rows.plan import _meets
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 
 TEXT = Schema({"a": "string", "b": "string"})
 BINARY = Schema({"a": "string", "b": "binary"})

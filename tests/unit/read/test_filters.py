@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AgeOff, Aggregate, KeyRange, Latest, Schema, SetFilter, clock
 from lakebed.errors import Code, RejectedError, UsageError
-from lakebed.state.transactions import ProposeCut, SetMerge
+from lakebed.model.state.transactions import ProposeCut, SetMerge
 from tests.workers import in_process
 
 SCHEMA = Schema(

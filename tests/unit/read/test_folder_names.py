@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, Latest, Schema
-from lakebed.parquet import open_files
+from lakebed.files.parquet import open_files
 from tests.workers import in_process
 
 SCHEMA = Schema({"k": "int64"}, values={"region": "string", "K_": "int64"})

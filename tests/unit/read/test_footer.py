@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.errors import DamagedError
+from lakebed.files.parquet.bloom_filters import HashedKey
+from lakebed.files.parquet.footer import Fences, read_footer
+from lakebed.files.parquet.open_files import OpenFile
+from lakebed.files.parquet.pages import PagedFile
+from lakebed.files.parquet.thrift import STOP, decode_struct, integer, struct, structs_head, text
 from lakebed.model.keys import EncodedRange
-from lakebed.parquet.bloom_filters import HashedKey
-from lakebed.parquet.footer import Fences, read_footer
-from lakebed.parquet.open_files import OpenFile
-from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.thrift import STOP, decode_struct, integer, struct, structs_head, text
 from tests.unit.read.cases import files_kept_in, parts_of
 
 SCHEMA = Schema(

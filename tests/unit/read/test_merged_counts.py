@@ -10,8 +10,8 @@ import pytest
 import lakebed
 from lakebed import Count, KeyRange, Latest, Schema, clock
 from lakebed.model.row_kinds import KIND, RowKind, with_hidden
-from lakebed.read.counting import reservoir
-from lakebed.read.row_stream import RowStream
+from lakebed.read.rows.counting import reservoir
+from lakebed.read.rows.row_stream import RowStream
 from tests.unit.read.merging_tables import Change, MergingTable, commit_run
 
 WHOLE = {"a": None, "b": None}

@@ -12,10 +12,10 @@ import pytest
 import lakebed
 from lakebed import Aggregate, Custom, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, UsageError
+from lakebed.files.parquet.open_files import copies_folder
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS
-from lakebed.parquet.open_files import copies_folder
-from lakebed.read.plan import PartitionQuery, QueryPlan, divided
+from lakebed.read.rows.plan import PartitionQuery, QueryPlan, divided
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "int64", "s": "string"})
 

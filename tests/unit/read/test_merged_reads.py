@@ -248,7 +248,7 @@ def test_a_scan_that_reads_ahead_may_be_closed_at_any_time():
     for way in WAYS:
         for batches in range(4):
             with pytest.MonkeyPatch.context() as patch, reading_by(way):
-                patch.setattr("lakebed.read.merged_rows.ALONE", 1)
+                patch.setattr("lakebed.read.rows.merged_rows.ALONE", 1)
                 with table.table.scan() as stream:
                     found = [batch for _, batch in zip(range(batches), stream, strict=False)]
                 assert [row for batch in found for row in batch.to_pylist()] == rows[

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from datafusion import SessionContext, col
 
-from lakebed.read import comparisons
-from lakebed.read.comparisons import _monotonic_cast, _number
+from lakebed.read.rows import comparisons
+from lakebed.read.rows.comparisons import _monotonic_cast, _number
 
 NUMBERS = sorted(
     {

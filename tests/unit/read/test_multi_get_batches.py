@@ -7,12 +7,12 @@ import pytest
 
 import lakebed
 from lakebed import Schema
+from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.keys import ALL_KEYS
-from lakebed.parquet.read_cache import ReadStatistics
-from lakebed.read import multi_get_batches
-from lakebed.read.multi_get import PartKeys
-from lakebed.read.multi_get_batches import _Batch, read_keys
-from lakebed.read.request import KeyList, ReadRequest
+from lakebed.read.rows import multi_get_batches
+from lakebed.read.rows.multi_get import PartKeys
+from lakebed.read.rows.multi_get_batches import _Batch, read_keys
+from lakebed.read.rows.request import KeyList, ReadRequest
 from tests.unit.read.cases import files_kept_in
 
 ROWS = 5_000

@@ -6,10 +6,10 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Schema
+from lakebed.files.parquet import page_decoder
+from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet import page_decoder
-from lakebed.parquet.read_cache import ReadStatistics
-from lakebed.read.reader import Reader
+from lakebed.read.rows.reader import Reader
 from lakebed.storage import LocalStorage
 from tests.unit.read.cases import TABLE, one_partition, stored
 

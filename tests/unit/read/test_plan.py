@@ -10,9 +10,9 @@ from lakebed import KeyRange, Schema
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.read.plan import plan, successive
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
+from lakebed.read.rows.plan import plan, successive
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -16,13 +16,13 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.adapters import polars as adapter
-from lakebed.adapters.polars import lazy_frame
 from lakebed.clock import random_token
 from lakebed.model.frames import polars_frame
 from lakebed.model.key_values import content_of
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read import comparisons
+from lakebed.read.adapters import polars as adapter
+from lakebed.read.adapters.polars import lazy_frame
+from lakebed.read.rows import comparisons
 
 PREDICATES = 150
 """Of each type of key: 2,700 in all."""

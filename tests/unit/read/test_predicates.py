@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.engine.predicate import check_where
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.read.conditions import keys_of
-from lakebed.read.expressions import condition_of
-from lakebed.read.key_ranges import RANGES_MAX, key_ranges
+from lakebed.read.rows.conditions import keys_of
+from lakebed.read.rows.expressions import condition_of
+from lakebed.read.rows.key_ranges import RANGES_MAX, key_ranges
 
 INT32, INT64 = (1 << 31) - 1, (1 << 63) - 1
 

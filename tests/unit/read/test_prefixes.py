@@ -70,10 +70,10 @@ def test_removed_rows_do_not_count_and_older_versions_still_show_them(table):
 def test_pages_of_a_prefix_that_is_known_are_not_read(table, monkeypatch):
     """6,000 rows are in 60 pages; one or two of each city and file are decoded."""
     decoded = []
-    read_columns = lakebed.read.prefix_scan.read_columns
-    monkeypatch.setattr("lakebed.read.prefix_scan.SKIPPED_MAX", 0)
+    read_columns = lakebed.read.rows.prefix_scan.read_columns
+    monkeypatch.setattr("lakebed.read.rows.prefix_scan.SKIPPED_MAX", 0)
     monkeypatch.setattr(
-        "lakebed.read.prefix_scan.read_columns",
+        "lakebed.read.rows.prefix_scan.read_columns",
         lambda cuts, fields: decoded.append(len(cuts[0].rows)) or read_columns(cuts, fields),
     )
     assert cities(table) == CITIES

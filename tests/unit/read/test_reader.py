@@ -16,18 +16,18 @@ import lakebed
 from lakebed import Schema
 from lakebed.clock import random_token
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
-from lakebed.ingest.attach import check_sorted
-from lakebed.ingest.send import send_run
+from lakebed.files.parquet import open_files, page_decoder
+from lakebed.files.parquet.pages import PagedFile
+from lakebed.files.parquet.read_cache import ReadCache
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet import open_files, page_decoder
-from lakebed.parquet.pages import PagedFile
-from lakebed.parquet.read_cache import ReadCache
-from lakebed.read.page_read import PageReader
-from lakebed.read.plan import QueryPlan
-from lakebed.read.reader import FAN_IN_MAX, Reader
-from lakebed.read.request import ReadRequest
+from lakebed.read.rows.page_read import PageReader
+from lakebed.read.rows.plan import QueryPlan
+from lakebed.read.rows.reader import FAN_IN_MAX, Reader
+from lakebed.read.rows.request import ReadRequest
 from lakebed.storage import LocalStorage, connect
+from lakebed.write.attach import check_sorted
+from lakebed.write.send import send_run
 from tests.unit.read.cases import LETTERS, TABLE, lettered, object_path, one_partition, stored
 
 
@@ -102,7 +102,7 @@ def test_a_cut_file_is_damage_and_names_the_file(storage, root, tmp_path, size):
 def way(request, monkeypatch):
     """Both ways to read must notice; without this, all tables of tests are narrow."""
     if request.param == "wide":
-        monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+        monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
 
 
 @pytest.mark.parametrize("method", ["get", "scan"])
@@ -326,7 +326,7 @@ def copies_of(file):
 
 def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monkeypatch):
     """From memory, files are read from copies."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
     storage = connect(f"memory://{random_token()}")
     (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
     cache = ReadCache(1 << 20)
@@ -341,7 +341,7 @@ def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monk
 
 
 def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.parquet.page_decoder.CACHED_PAGES", 0)
+    monkeypatch.setattr("lakebed.files.parquet.page_decoder.CACHED_PAGES", 0)
     storage = connect(f"memory://{random_token()}")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
     cache = ReadCache(14 * files[0].footer_bytes + files[0].size_bytes)
@@ -354,8 +354,8 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
 
 def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
     """Where it begins, nothing else may hold them: the cache had no room."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
     storage = connect(f"memory://{random_token()}")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
     reader = Reader(storage, TABLE, lambda _file: True, cache=ReadCache(0))
@@ -389,8 +389,8 @@ def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch)
 def test_every_plan_streams_and_prunes(storage, tmp_path):
     """No operator that holds its input, and the filter reaches the scan."""
     from lakebed.engine.datafusion import operators_of
-    from lakebed.read.datafusion_scan import ScanEngine
-    from lakebed.sorting.merge import check_plan
+    from lakebed.files.sorting.merge import check_plan
+    from lakebed.read.rows.datafusion_scan import ScanEngine
 
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd"))
     reader = reader_of(storage)
@@ -430,8 +430,8 @@ def test_a_few_rows_of_more_files_than_one_merge_takes_are_a_narrow_read(storage
 @pytest.mark.parametrize(("files", "rows", "is_narrow"), [(2, 10, True), (2, 11, False), (3, 13, True), (3, 14, False)])
 def test_what_is_narrow_grows_with_the_files_that_overlap(tmp_path, monkeypatch, files, rows, is_narrow):
     """Two files share twenty rows, three have forty."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", 20)
-    monkeypatch.setattr("lakebed.read.page_read.SHARE_FILES", 2)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", 20)
+    monkeypatch.setattr("lakebed.read.rows.page_read.SHARE_FILES", 2)
     storage = LocalStorage(tmp_path / "store")
     reader = reader_of(storage)
     plan = one_partition(overlaid(storage, tmp_path, *["a" * rows] * files), EncodedRange(key("a"), key("b")))

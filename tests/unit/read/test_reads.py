@@ -11,13 +11,13 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetainedError, Schema, UsageError, clock
+from lakebed.files.parquet import open_files
+from lakebed.files.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
 from lakebed.log.backends.objects import ObjectLogs
-from lakebed.parquet import open_files
-from lakebed.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
-from lakebed.read.slices import reversed_rows
-from lakebed.retention.run import collect_garbage
-from lakebed.state.transactions import ProposeSplit
+from lakebed.model.state.transactions import ProposeSplit
+from lakebed.read.rows.slices import reversed_rows
 from lakebed.table.table import Table
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.unit.cases import compact
 
@@ -118,9 +118,9 @@ def test_a_limit_counts_the_rows_that_pass(table):
 def way(request, monkeypatch):
     """Each way that a predicate is asked of rows."""
     if request.param != "in memory":
-        monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+        monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
     if request.param == "in levels":
-        monkeypatch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
+        monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
 
 
 @pytest.mark.usefixtures("way")
@@ -217,13 +217,13 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
     """The engine prunes by it: of 40 pages one or two are decoded."""
     table = instance.create_table("wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100})
     table.write(pa.table({"k": range(4000), "v": ["x" * 50] * 4000}))
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
     assert table.scan(where="k = 1234").read_all().num_rows == 1
     reader = table.reader
     (opened,) = (reader._files.open(file, table.schema) for file in table.state().files_of(1))
     from lakebed.engine.predicate import check_where
     from lakebed.model.keys import ALL_KEYS
-    from lakebed.read.request import ReadRequest
+    from lakebed.read.rows.request import ReadRequest
 
     request = ReadRequest(table.schema, ALL_KEYS, ("v",), None, check_where("k = 1234", table.schema.arrow))
     drawing = reader.engine().frame([opened], None, request).execution_plan().display_indent()
@@ -305,7 +305,7 @@ def test_a_field_that_was_added_is_null_and_a_widened_one_is_wide(instance):
 
 
 def test_many_keys_share_the_files_of_partitions_in_batches(table, monkeypatch):
-    monkeypatch.setattr("lakebed.read.reader.FILES_AT_ONCE", 1)
+    monkeypatch.setattr("lakebed.read.rows.reader.FILES_AT_ONCE", 1)
     assert letters(table.get_many([("z", n) for n in range(5)] + [("a", 0)])) == "azzzz"
 
 
@@ -442,7 +442,7 @@ def test_a_read_waits_for_a_number_that_another_process_tells_of(table):
 
 def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     slept = []
-    monkeypatch.setattr("lakebed.snapshot.table_reads.WAIT_S", 0.02)
+    monkeypatch.setattr("lakebed.read.snapshot.table_reads.WAIT_S", 0.02)
     set_clock(monkeypatch, sleep=slept.append)
     with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and version 99 did not appear"):
         table.get_many([("a", 0)], at_least=99)
@@ -472,7 +472,7 @@ def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(ins
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_stream_that_is_closed_lets_its_files_go_and_reads_no_more(monkeypatch, reverse):
     """Although the stream itself is still held."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
     monkeypatch.setattr(READ_CACHE, "_bytes_max", 0)
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA)
     table.write(rows("ab" * 10_000))

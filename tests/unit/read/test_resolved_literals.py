@@ -170,7 +170,7 @@ def test_an_alias_in_order_by_is_not_the_column_of_its_name(lake):
 
 
 def test_many_constants_beside_one_name_are_asked_for_once(lake, monkeypatch):
-    from lakebed.sql.query import SqlEngine
+    from lakebed.read.sql.query import SqlEngine
 
     asked = []
     refusal = SqlEngine._refusal

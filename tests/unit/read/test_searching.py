@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.model.schema import Field
-from lakebed.read.point_lookup import equal_range
+from lakebed.read.rows.point_lookup import equal_range
 
 COLUMNS = {
     "int32": [-(2**31), -5, -5, 0, 7, 7, 7, 2**31 - 1],

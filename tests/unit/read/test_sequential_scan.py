@@ -9,10 +9,10 @@ import pytest
 
 from lakebed import Schema
 from lakebed.errors import DamagedError
+from lakebed.files.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.parquet.read_cache import ReadCache, ReadStatistics
-from lakebed.read.reader import Reader
-from lakebed.read.sequential_scan import _Slice
+from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.sequential_scan import _Slice
 from lakebed.storage import LocalStorage
 from tests.unit.read.cases import TABLE, object_path, one_partition, stored
 
@@ -24,9 +24,9 @@ PAGES = ROWS // 100
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Slices of two pages or so, none narrow."""
-    monkeypatch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.sequential_scan.FIRST_ROWS", 10)
-    monkeypatch.setattr("lakebed.read.sequential_scan.SLICE_BYTES", 200 * 20)
+    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    monkeypatch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 10)
+    monkeypatch.setattr("lakebed.read.rows.sequential_scan.SLICE_BYTES", 200 * 20)
 
 
 @pytest.fixture
@@ -98,7 +98,7 @@ def test_who_wants_a_few_rows_and_stops_has_few_decoded(reader, file):
 
 def test_what_lies_decoded_is_bounded_however_slowly_it_is_taken(reader, file, monkeypatch):
     """A slice of some 200 rows a core, and one more."""
-    monkeypatch.setattr("lakebed.read.sequential_scan.pa.cpu_count", lambda: 64)
+    monkeypatch.setattr("lakebed.read.rows.sequential_scan.pa.cpu_count", lambda: 64)
     decoded = []
     decode = _Slice.decode
     monkeypatch.setattr(_Slice, "decode", lambda self: (decoded.append(self.end - self.begin), decode(self))[1])

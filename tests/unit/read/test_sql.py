@@ -17,8 +17,8 @@ import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Error, NotFoundError, UsageError
-from lakebed.read.row_stream import RowStream
-from lakebed.sql import query as module
+from lakebed.read.rows.row_stream import RowStream
+from lakebed.read.sql import query as module
 from tests.unit.cases import compact
 
 FLIGHTS = Schema(row_key={"tailnum": "string", "at": "int64"}, values={"origin": "string", "delay": "int32"})

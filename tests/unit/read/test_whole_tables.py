@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import KeyRange, NotRetainedError, Schema, clock
-from lakebed.ingest.run import FileTarget, write_files
-from lakebed.parquet.read_cache import READ_CACHE_BYTES
-from lakebed.retention.run import collect_garbage
-from lakebed.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
+from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
+from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
+from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.write.run import FileTarget, write_files
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
 SMALL = {"history_s": 0, "page_rows": 100, "row_group_rows": 1000}
@@ -154,18 +154,18 @@ def way(request):
     """
     with pytest.MonkeyPatch.context() as patch:
         if request.param != "narrow":
-            patch.setattr("lakebed.read.page_read.ROWS_MAX", -1)
+            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
         if request.param == "cut small":
-            patch.setattr("lakebed.read.slices.SLICE_BYTES", 3000)
-            patch.setattr("lakebed.read.slices.SLICE_FILE_BYTES", 1)
-            patch.setattr("lakebed.read.slices.LAST_BYTES", 100)
-            patch.setattr("lakebed.read.sequential_scan.FIRST_ROWS", 7)
-            patch.setattr("lakebed.read.sequential_scan.SLICE_BYTES", 500)
-            patch.setattr("lakebed.read.multi_get_batches.BATCH_ROWS_MAX", 10)
-            patch.setattr("lakebed.read.reader.HELD_SHARE", 2**29)
-            patch.setattr("lakebed.read.reader.FAN_IN_MAX", 2)
-            patch.setattr("lakebed.read.prefix_scan.SKIPPED_MAX", 0)
-            patch.setattr("lakebed.read.prefix_scan.PAGES_MAX", 3)
+            patch.setattr("lakebed.read.rows.slices.SLICE_BYTES", 3000)
+            patch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
+            patch.setattr("lakebed.read.rows.slices.LAST_BYTES", 100)
+            patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 7)
+            patch.setattr("lakebed.read.rows.sequential_scan.SLICE_BYTES", 500)
+            patch.setattr("lakebed.read.rows.multi_get_batches.BATCH_ROWS_MAX", 10)
+            patch.setattr("lakebed.read.rows.reader.HELD_SHARE", 2**29)
+            patch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
+            patch.setattr("lakebed.read.rows.prefix_scan.SKIPPED_MAX", 0)
+            patch.setattr("lakebed.read.rows.prefix_scan.PAGES_MAX", 3)
             lakebed.set_read_cache_bytes(0)
         yield request.param
         lakebed.set_read_cache_bytes(READ_CACHE_BYTES)

@@ -8,12 +8,12 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import ExistsError, RejectedError, StorageError
 from lakebed.model.files import table_prefix
-from lakebed.retention.orphans import delete_dropped
-from lakebed.state.catalog import PurgeTable
-from lakebed.state.transactions import CreateTable
+from lakebed.model.state.catalog import PurgeTable
+from lakebed.model.state.transactions import CreateTable
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.orphans import delete_dropped
 from tests.unit.retention.cases import AT_ONCE, SCHEMA, Ahead, Killed, Meanwhile, Mortal, letters, objects, on, rows
 
 HOUR = dt.timedelta(hours=1)

@@ -6,8 +6,8 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import Code, Error, NotFoundError, RejectedError, UnknownOutcomeError
 from lakebed.model.files import table_prefix
-from lakebed.retention.orphans import delete_dropped
-from lakebed.retention.run import gc
+from lakebed.upkeep.retention.orphans import delete_dropped
+from lakebed.upkeep.retention.run import gc
 from tests.unit.retention.cases import AT_ONCE, SCHEMA, Killed, Meanwhile, Mortal, letters, on, rows
 from tests.unit.retention.test_dropped import through
 

@@ -14,9 +14,9 @@ import lakebed
 from lakebed import KeyRange
 from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
-from lakebed.retention.run import collect_garbage
 from lakebed.storage import disk_space, local, syscalls
 from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 from tests.unit.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, rows
 
@@ -104,7 +104,7 @@ ON_A_SMALL_DISK = """
 import os, sys
 import pyarrow as pa, lakebed
 from lakebed import KeyRange, Schema
-from lakebed.retention.run import collect_garbage
+from lakebed.upkeep.retention.run import collect_garbage
 
 root = sys.argv[1]
 schema = Schema({"k": "int64"}, values={"v": "binary"})
@@ -163,7 +163,7 @@ WITHOUT_AN_INODE = """
 import os, sys
 import pyarrow as pa, lakebed
 from lakebed import KeyRange, Schema, StorageError
-from lakebed.retention.run import gc
+from lakebed.upkeep.retention.run import gc
 
 root, first = sys.argv[1:]
 settings = {"history_s": 0, "log_s": 0, "orphan_age_s": 0}

@@ -9,13 +9,13 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, RejectedError, UnknownOutcomeError
 from lakebed.log import group_commit
 from lakebed.log.last_modified_times import to_us
-from lakebed.maintenance.compaction.run import compact as run_compaction
-from lakebed.maintenance.compaction.run import prepare, release_jobs, run_merge_task
 from lakebed.model.files import data_folder, data_object, entry_name, table_prefix
 from lakebed.model.keys import ALL_KEYS
-from lakebed.retention.run import collect_garbage
-from lakebed.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
+from lakebed.model.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.compaction.run import compact as run_compaction
+from lakebed.upkeep.compaction.run import prepare, release_jobs, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.unit.cases import compact

@@ -9,9 +9,9 @@ from lakebed import clock
 from lakebed.errors import ContentionError, DamagedError, NotFoundError, NotRetainedError, UnsupportedFormatError
 from lakebed.model.files import pin_name
 from lakebed.model.stored_documents import encode_document
-from lakebed.retention.run import collect_garbage
-from lakebed.snapshot.pins import Pin, read_pins
+from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.unit.cases import compact
 from tests.unit.retention.cases import Ahead, Meanwhile, letters, made, objects, on, pins, rows, sound
@@ -169,7 +169,7 @@ def test_a_pin_is_dead_by_the_stores_clock_alone(table, monkeypatch):
         ahead = Ahead(table.storage, HOUR + dt.timedelta(seconds=60))
         dead = read_pins(ahead, table.id)
         assert (dead.versions, list(dead.dead)) == (frozenset(), pins(table))
-        monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 7200)
+        monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 7200)
         assert read_pins(ahead, table.id).versions == {4}
 
 
@@ -179,7 +179,7 @@ def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table, monkeyp
     pin.put(4)
     with pin:
         clocked = Meanwhile(table.storage, "list", "*/pins", lambda: pin.put(3), call=2)
-        monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 0)
+        monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 0)
         assert read_pins(clocked, table.id).versions == {3}
 
 
@@ -199,7 +199,7 @@ def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
 
 def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypatch):
     """The first two renewals fail; of a time-out of a second, the third still comes in time."""
-    monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 1)
+    monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 1)
     table = made("abc")
     refusing = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "replace", "*/pins/*", calls={2, 3})]))
     renewed = threading.Event()
@@ -214,7 +214,7 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypat
 
 
 def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him(monkeypatch):
-    monkeypatch.setattr("lakebed.snapshot.pins.TIMEOUT_S", 1)
+    monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 1)
     table = made("abc")
     renewing, go = threading.Event(), threading.Event()
 

@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from lakebed.model.keys import ALL_KEYS
-from lakebed.retention.plan import LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
-from lakebed.settings import Settings
-from lakebed.state.transactions import (
+from lakebed.model.settings import Settings
+from lakebed.model.state.transactions import (
     AlterSettings,
     OpenJob,
     ProposeFiles,
@@ -18,6 +17,7 @@ from lakebed.state.transactions import (
     RetireFiles,
     Watermark,
 )
+from lakebed.upkeep.retention.plan import LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 from tests.unit.state.cases import job, new_file, step, table
 
 AT_ONCE = Settings(log_s=0, history_s=0)
@@ -158,7 +158,7 @@ def test_no_more_request_keys_are_kept_than_there_is_room_for(monkeypatch):
     """However young; the lowest base version go."""
     state = answered((2, 1), (3, 2), (4, 3), (5, 1), (6, 5))
     for most, line in ((5, None), (4, 2), (3, 2), (2, 3), (1, 4)):
-        monkeypatch.setattr("lakebed.retention.plan.REQUESTS_MAX", most)
+        monkeypatch.setattr("lakebed.upkeep.retention.plan.REQUESTS_MAX", most)
         assert request_watermark(state, minute, minute(0), AT_ONCE) == line
     assert set(step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 3)).requests) == {"4", "6"}
 

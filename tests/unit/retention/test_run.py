@@ -3,10 +3,10 @@
 import pytest
 
 from lakebed.errors import UnknownOutcomeError
+from lakebed.files.parquet.read_cache import READ_CACHE
 from lakebed.log import group_commit
-from lakebed.parquet.read_cache import READ_CACHE
-from lakebed.retention.run import collect_garbage
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.unit.cases import compact
 from tests.unit.retention.cases import (
@@ -96,7 +96,7 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
 
 
 def test_files_are_marked_and_deleted_in_batches(table, monkeypatch):
-    monkeypatch.setattr("lakebed.retention.run.BATCH_FILES", 2)
+    monkeypatch.setattr("lakebed.upkeep.retention.run.BATCH_FILES", 2)
     report = collect_garbage(table)
     assert report.files == 3
     types = [row.type for row in table.history_rows(4)]

@@ -16,13 +16,13 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder, table_prefix
 from lakebed.model.keys import EncodedRange
-from lakebed.retention.plan import checkpoint_due, truncation_version
-from lakebed.retention.run import collect_garbage, truncate
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import AlterSettings, Job, ProposeFiles
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import AlterSettings, Job, ProposeFiles
 from lakebed.storage import Locality, connect
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.plan import checkpoint_due, truncation_version
+from lakebed.upkeep.retention.run import collect_garbage, truncate
 from tests.unit.state.cases import new_file
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
@@ -355,7 +355,7 @@ def test_a_writer_who_slept_never_believes_in_a_number_below_the_log_start(table
 
 def test_the_request_of_one_who_slept_is_answered_by_the_state(table, monkeypatch):
     """His first put was in the log before it was truncated, though he never heard of it. Its request key is kept."""
-    monkeypatch.setattr("lakebed.retention.run.request_watermark", lambda *_: None)
+    monkeypatch.setattr("lakebed.upkeep.retention.run.request_watermark", lambda *_: None)
     proposal = ProposeFiles((new_file("late", "ab"),), "request")
     storage = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=(1,))]))
     asleep = Asleep(storage, table, "create", None)

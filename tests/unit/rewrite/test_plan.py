@@ -2,10 +2,9 @@
 
 import pytest
 
-from lakebed.maintenance.rewrite.plan import RewriteScope, plan
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state.invariants import check_invariants
-from lakebed.state.transactions import (
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
     OpenJob,
@@ -19,6 +18,7 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
+from lakebed.upkeep.rewrite.plan import RewriteScope, plan
 from tests.unit.state.cases import drawn, job, key, new_file, step, table
 
 

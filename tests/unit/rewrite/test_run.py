@@ -18,15 +18,23 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AddField, AgeOff, DropField, KeyRange, Schema, SetFilter, clock
 from lakebed.errors import Code, Error
-from lakebed.ingest.run import FileTarget, write_files
-from lakebed.maintenance.compaction.run import compact, run_merge_task
-from lakebed.maintenance.compaction.run import prepare as prepare_compaction
-from lakebed.maintenance.rewrite import claims
+from lakebed.files.sorting.merge import merge_stream
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.merge_modes import Aggregate, First, Latest
 from lakebed.model.row_kinds import KIND, RowKind, with_hidden
-from lakebed.sorting.merge import merge_stream
-from lakebed.state.transactions import CloseJob, DropTable, OpenJob, ProposeFiles, ProposeJobs, ProposeSplit, SetMerge
+from lakebed.model.state.transactions import (
+    CloseJob,
+    DropTable,
+    OpenJob,
+    ProposeFiles,
+    ProposeJobs,
+    ProposeSplit,
+    SetMerge,
+)
+from lakebed.upkeep.compaction.run import compact, run_merge_task
+from lakebed.upkeep.compaction.run import prepare as prepare_compaction
+from lakebed.upkeep.rewrite import claims
+from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.unit.cases import rewrite_tasks, rewritten
 from tests.unit.state.cases import job as job_over
@@ -506,9 +514,9 @@ def test_of_two_rewrites_at_once_one_gives_up(table):
 
 
 def test_a_file_of_which_no_row_changes_is_given_back_at_once(table, monkeypatch):
-    monkeypatch.setattr("lakebed.maintenance.rewrite.run.BATCH_TASKS_MIN", 1)
-    monkeypatch.setattr("lakebed.maintenance.rewrite.run.BATCH_TASKS_PER_CORE", 1)
-    monkeypatch.setattr("lakebed.maintenance.rewrite.run.BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCH_TASKS_MIN", 1)
+    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCH_TASKS_PER_CORE", 1)
+    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCHES_AT_ONCE", 1)
     open_jobs = []
 
     def execute(tasks):

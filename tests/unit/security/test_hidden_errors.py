@@ -8,9 +8,9 @@ import pytest
 import lakebed
 from lakebed import Aggregate, Custom, Schema, SetFilter
 from lakebed.errors import Error, UsageError
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
-from lakebed.snapshot.restricted import evaluating
+from lakebed.read.snapshot.restricted import evaluating
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
 
 PART = Principal("part", (Role("berlin", Permission.READ, frozenset({"t"}), where="tenant = 'berlin'"),))
 SECRETS = ("SECRET", "oslo", "200", "10000", "hidden text")

@@ -10,10 +10,10 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 import lakebed
 from lakebed import clock
 from lakebed.errors import AccessError, NotFoundError, UsageError
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.security.identity_tokens import LEEWAY_S, IdentityRules, IdentityTokens
-from lakebed.security.principal import Permission
-from lakebed.security.stored import AccessList
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.security.identity_tokens import LEEWAY_S, IdentityRules, IdentityTokens
+from lakebed.server.security.principal import Permission
+from lakebed.server.security.stored import AccessList
 from tests.clocks import set_clock
 
 RSA, EC, OTHER = (

@@ -9,8 +9,8 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Latest, Schema
 from lakebed.errors import AccessError, NotFoundError, UsageError
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import Role
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import Role
 
 SECRETS = ("666", "hidden-note", "123-45", "tenant", "note")
 """What no answer and no error may have: a value and the ssn of a hidden row, and the names of hidden columns."""

@@ -1,8 +1,8 @@
 import pytest
 
 from lakebed.errors import AccessError, UsageError
-from lakebed.security.principal import Permission, Principal
-from lakebed.security.roles import BUILT_IN, Role
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.roles import BUILT_IN, Role
 
 
 def principal(*roles):

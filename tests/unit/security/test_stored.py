@@ -6,9 +6,9 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import AccessError, DamagedError, ExistsError, NotFoundError, StorageError, UsageError
-from lakebed.security import stored
-from lakebed.security.principal import Permission
-from lakebed.security.roles import Role
+from lakebed.server.security import stored
+from lakebed.server.security.principal import Permission
+from lakebed.server.security.roles import Role
 from tests.clocks import set_clock
 
 

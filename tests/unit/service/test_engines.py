@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed import Error
-from lakebed.service import engines
+from lakebed.server.service import engines
 from lakebed.spark.session import Local
 
 LARGE = engines.IN_PROCESS_BYTES_MAX + 1

@@ -13,9 +13,10 @@ from msgspec import structs
 
 import lakebed
 from lakebed import clock
-from lakebed.changes.events import RANGES_MAX, read_events
 from lakebed.errors import NotFoundError, UsageError
-from lakebed.inspect.hooks import (
+from lakebed.model.files import delivered_name, hook_name
+from lakebed.read.changes.events import RANGES_MAX, read_events
+from lakebed.read.inspect.hooks import (
     Delivered,
     add_hook,
     checked_hook,
@@ -24,11 +25,10 @@ from lakebed.inspect.hooks import (
     remove_hook,
     write_delivered,
 )
-from lakebed.model.files import delivered_name, hook_name
-from lakebed.retention.run import gc
-from lakebed.service import hook_delivery, hook_targets
-from lakebed.service.hook_delivery import HookDelivery
-from lakebed.service.hook_targets import signature_of
+from lakebed.server.service import hook_delivery, hook_targets
+from lakebed.server.service.hook_delivery import HookDelivery
+from lakebed.server.service.hook_targets import signature_of
+from lakebed.upkeep.retention.run import gc
 from tests.unit.retention.cases import let_time_pass
 from tests.waiting import WAIT_S, until
 

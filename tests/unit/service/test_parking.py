@@ -10,11 +10,11 @@ import pytest
 import lakebed
 from lakebed.errors import Code
 from lakebed.model.operations import TableOperation
-from lakebed.service.parking import Parking
-from lakebed.state.catalog import CatalogTable
+from lakebed.model.state.catalog import CatalogTable
+from lakebed.server.service.parking import Parking
 from lakebed.storage.contract import Storage
-from lakebed.tracker.listing import job_runs
-from lakebed.tracker.retry_requests import request_retry
+from lakebed.table.tracker.listing import job_runs
+from lakebed.table.tracker.retry_requests import request_retry
 
 
 @pytest.mark.parametrize("deleted", [True, False])

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from lakebed.model.operations import TableOperation
-from lakebed.service.plan import (
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.transactions import ProposeFiles
+from lakebed.server.service.plan import (
     HELD_BACK_MAX_S,
     IDLE_MAX_S,
     PILED_S,
@@ -23,10 +25,8 @@ from lakebed.service.plan import (
     failed,
     succeeded,
 )
-from lakebed.service.status import Backlog
-from lakebed.service.summary import TableSummary, summarise
-from lakebed.settings import Settings, Strategy
-from lakebed.state.transactions import ProposeFiles
+from lakebed.server.service.status import Backlog
+from lakebed.server.service.summary import TableSummary, summarise
 from tests.unit.state.cases import new_file, step
 from tests.unit.state.cases import table as empty_table
 

@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from lakebed.service.recent_reads import RecentReads
-from lakebed.service.status import ReadRates
+from lakebed.server.service.recent_reads import RecentReads
+from lakebed.server.service.status import ReadRates
 from tests.clocks import set_clock
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed.service.room import Room, TakenRoom
+from lakebed.server.service.room import Room, TakenRoom
 
 
 def taken(room: Room, holder: str, count: int) -> list[TakenRoom]:

@@ -9,8 +9,8 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.service.service import Service
-from lakebed.service.status import SparkState
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import SparkState
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 

@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.service.plan import ServiceLimits
-from lakebed.service.watch import Watch
+from lakebed.server.service.plan import ServiceLimits
+from lakebed.server.service.watch import Watch
 from tests.clocks import set_clock
 
 

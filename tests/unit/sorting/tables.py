@@ -10,8 +10,8 @@ import pyarrow as pa
 from hypothesis import strategies as st
 
 from lakebed import Schema
+from lakebed.files.parquet.layout import Layout
 from lakebed.model.keys import KeyCodec
-from lakebed.parquet.layout import Layout
 
 # Few values each, so that keys repeat, and the ones that orders get wrong: signs, zeros, long prefixes, code points
 # that UTF-16 orders otherwise, bytes above 0x7F.

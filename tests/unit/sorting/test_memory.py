@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.parquet.file_writer import write_run
+from lakebed.files.parquet.file_writer import write_run
 from tests.unit.sorting.tables import bench_schema, small_layout
 
 MIB = 1 << 20
@@ -29,7 +29,7 @@ os.environ["TOKIO_WORKER_THREADS"] = "1"
 inputs, out, limit, space = sys.argv[1].split(os.pathsep), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 resource.setrlimit(resource.RLIMIT_AS, (space, space))
 
-from lakebed.sorting.merge import merge_runs
+from lakebed.files.sorting.merge import merge_runs
 from tests.unit.sorting.tables import bench_schema, small_layout
 
 def peak():

@@ -12,12 +12,12 @@ import pytest
 from lakebed import Schema
 from lakebed.engine.predicate import check_where
 from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageError, UsageError
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.sorting import merge, merge_inputs
+from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.files.sorting.merge_inputs import open_input, sample, spans
+from lakebed.files.sorting.sort import encode_piece, sort_runs
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.parquet.file_writer import write_run
-from lakebed.sorting import merge, merge_inputs
-from lakebed.sorting.merge import check_plan, merge_runs, merge_stream
-from lakebed.sorting.merge_inputs import open_input, sample, spans
-from lakebed.sorting.sort import encode_piece, sort_runs
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 
 SCHEMA = bench_schema()

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import Error
+from lakebed.files.sorting import merge, merge_parts, sort
+from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.files.sorting.sort import sort_chunks, sort_runs, write_spill
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import First, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema
-from lakebed.sorting import merge, merge_parts, sort
-from lakebed.sorting.merge import check_plan, merge_runs, merge_stream
-from lakebed.sorting.sort import sort_chunks, sort_runs, write_spill
 from tests.unit.sorting.merge_rows import MODES, SCHEMA, WHOLE, Row, as_batches, layout_for, meaning, row, runs_of
 from tests.unit.sorting.tables import small_layout
 

@@ -12,9 +12,9 @@ import pyarrow.parquet as pq
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lakebed.files.sorting.merge import merge_runs, merge_stream
+from lakebed.files.sorting.sort import cut_pieces, encode_piece, sort_chunks, sort_runs
 from lakebed.model.keys import EncodedRange, shortest_separator
-from lakebed.sorting.merge import merge_runs, merge_stream
-from lakebed.sorting.sort import cut_pieces, encode_piece, sort_chunks, sort_runs
 from tests.unit.sorting.tables import Case, batch_of, cases, keys_of, multiset, piece_rows, sort_keys
 
 TINY = 1_500

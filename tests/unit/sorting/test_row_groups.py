@@ -6,9 +6,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from lakebed.parquet import row_groups
-from lakebed.parquet.row_groups import read_row_groups
-from lakebed.parquet.sizes import BATCH_BYTES, decoded_rows, row_ends
+from lakebed.files.parquet import row_groups
+from lakebed.files.parquet.row_groups import read_row_groups
+from lakebed.files.parquet.sizes import BATCH_BYTES, decoded_rows, row_ends
 
 MIB = 1024 * 1024
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.parquet.sizes import cut, decoded, gather, row_ends, size_of, value_ends
+from lakebed.files.parquet.sizes import cut, decoded, gather, row_ends, size_of, value_ends
 
 DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0], pa.int32()), pa.array(["q" * 100, "z"]))
 COLUMNS = {

@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import Schema
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.sorting import merge
+from lakebed.files.sorting.merge_parts import tiles
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
-from lakebed.parquet.file_writer import write_run
-from lakebed.sorting import merge
-from lakebed.sorting.merge_parts import tiles
 from tests.unit.sorting.tables import small_layout
 
 SCHEMA = Schema({"tenant": "string", "day": "int32", "id": "int64"}, values={"n": "int64"})

@@ -10,10 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
+from lakebed.files.parquet.file_writer import gather, write_run
+from lakebed.files.sorting import sort
+from lakebed.files.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs, write_spill
 from lakebed.model.merge_modes import Latest
-from lakebed.parquet.file_writer import gather, write_run
-from lakebed.sorting import sort
-from lakebed.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs, write_spill
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, piece_rows, small_layout, sort_keys
 
 SHUFFLED = [n * 7919 % 20_011 for n in range(20_011)]

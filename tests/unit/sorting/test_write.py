@@ -17,11 +17,11 @@ import pytest
 from lakebed import Schema
 from lakebed.engine.datafusion import column, context, url
 from lakebed.errors import Error, SchemaMismatchError, StorageError
-from lakebed.parquet.file_writer import write_run
-from lakebed.parquet.key_filter import key_filter
-from lakebed.parquet.layout import Layout
-from lakebed.sorting.merge import merge_stream
-from lakebed.sorting.sort import sort_runs
+from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.key_filter import key_filter
+from lakebed.files.parquet.layout import Layout
+from lakebed.files.sorting.merge import merge_stream
+from lakebed.files.sorting.sort import sort_runs
 from tests.unit.sorting.page_index import pages_of
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 

@@ -5,14 +5,14 @@ import pytest
 import lakebed
 from lakebed import Schema, StorageError
 from lakebed.engine import datafusion
-from lakebed.ingest.imports import SourceReading
+from lakebed.jobs.batch import Place
 from lakebed.model.files import data_folder
-from lakebed.retention.run import gc
-from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.retention.run import gc
+from lakebed.write.imports import SourceReading
 from tests.unit.retention.cases import AT_ONCE, let_time_pass
 from tests.unit.spark.sessions import Session
 

@@ -14,10 +14,10 @@ import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.engine import datafusion
 from lakebed.log.through_service import CommitService
-from lakebed.retention.run import collect_garbage
 from lakebed.spark import datasource
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, multiset, rows
 from tests.unit.web.serving import serving
 

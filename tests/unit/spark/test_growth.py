@@ -5,11 +5,11 @@ import pytest
 
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
-from lakebed.ingest.imports import SourceReading
+from lakebed.jobs.batch import Place
 from lakebed.spark import bulk_import
-from lakebed.spark.batch import Place
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
+from lakebed.write.imports import SourceReading
 from tests.unit.ingest.columns import fields, put, read, rows
 
 

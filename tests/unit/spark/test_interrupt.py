@@ -16,10 +16,10 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import Code
-from lakebed.inspect import history
-from lakebed.inspect.history import committed_on_interrupt
-from lakebed.spark.interrupt import Stop, call, call_thread, current_stop, interruptible
-from lakebed.spark.job_progress import CallProgress
+from lakebed.jobs.interrupt import Stop, call, call_thread, current_stop, interruptible
+from lakebed.jobs.job_progress import CallProgress
+from lakebed.read.inspect import history
+from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.spark.spark_job import spark_job
 
 WAIT_S = 30

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.engine import datafusion
-from lakebed.spark import pipeline
+from lakebed.jobs import pipeline
 from tests.unit.spark.sessions import Session
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 import lakebed
-from lakebed.maintenance.splitting.plan import LargePartition, SplitAt
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import Settings
+from lakebed.model.settings import Settings
 from lakebed.spark.boundaries import WeightedKeys, cut, full_partitions
 from lakebed.spark.bulk_import import split_before
 from lakebed.spark.shuffle import whole_key
+from lakebed.upkeep.splitting.plan import LargePartition, SplitAt
 
 SCHEMA = lakebed.Schema({"k": "string"}, {"s": "int32"}, {"v": "int64"})
 WHOLE = whole_key(SCHEMA).codec
@@ -100,7 +100,7 @@ def rows(text):
 
 
 def test_a_partition_with_an_open_job_is_left_alone(tmp_path):
-    from lakebed.state.transactions import Job, OpenJob
+    from lakebed.model.state.transactions import Job, OpenJob
 
     table = state_of(tmp_path)
     table.write(rows("ab"))

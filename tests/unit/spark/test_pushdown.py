@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed import Schema
-from lakebed.read import key_ranges
+from lakebed.read.rows import key_ranges
 from lakebed.spark.datasource.pushdown import push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})

@@ -7,10 +7,10 @@ import pytest
 import lakebed
 from lakebed import Error, KeyRange, Schema
 from lakebed.errors import Code
-from lakebed.migration.foreign_table import ForeignTable
-from lakebed.migration.run import Selection
 from lakebed.spark import Pipeline, java_runtime
 from lakebed.spark.migration import migrate_on_spark
+from lakebed.upkeep.migration.foreign_table import ForeignTable
+from lakebed.upkeep.migration.run import Selection
 
 SCHEMA = Schema({"k": "string"}, values={"n": "int64"})
 ROWS = pa.table({"k": ["a", "b"], "n": [1, 2]})
@@ -24,7 +24,7 @@ def pipeline(tmp_path, monkeypatch):
     monkeypatch.setattr(java_runtime, "_JAVA_HOMES", ())
     monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
     # Other tests of this process may have started a session.
-    monkeypatch.setattr("lakebed.spark.pipeline.active_session", lambda: None)
+    monkeypatch.setattr("lakebed.jobs.pipeline.active_session", lambda: None)
     lake = lakebed.create(tmp_path / "lake")
     lake.create_table("t", SCHEMA).write(ROWS)
     lake.create_table("empty", SCHEMA)

@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from lakebed.export.run import ExportReport
-from lakebed.ingest.attach import AttachReport
-from lakebed.ingest.imports import ImportReport
-from lakebed.maintenance.compaction.run import CompactionReport
-from lakebed.maintenance.ingest_jobs import FailedRequest, IngestReport
-from lakebed.maintenance.splitting.run import JoinReport, SplitPartitionReport, SplitReport
-from lakebed.maintenance.view_feed import RefreshReport
-from lakebed.migration.run import MigrationReport
-from lakebed.retention.run import CollectionReport
-from lakebed.spark.report_text import summary
+from lakebed.jobs.report_text import summary
+from lakebed.upkeep.compaction.run import CompactionReport
+from lakebed.upkeep.export.run import ExportReport
+from lakebed.upkeep.ingest_jobs import FailedRequest, IngestReport
+from lakebed.upkeep.migration.run import MigrationReport
+from lakebed.upkeep.retention.run import CollectionReport
+from lakebed.upkeep.splitting.run import JoinReport, SplitPartitionReport, SplitReport
+from lakebed.upkeep.view_feed import RefreshReport
+from lakebed.write.attach import AttachReport
+from lakebed.write.imports import ImportReport
 
 KIB = 1024
 BAD = FailedRequest("id", "/in/a.parquet", "not Parquet", rejected=True)

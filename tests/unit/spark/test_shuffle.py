@@ -9,13 +9,13 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
-from lakebed.ingest.send import check_rows, send_run
+from lakebed.files.sorting.sort import cut_pieces, sort_chunks, sort_runs
+from lakebed.jobs.batch import Place
 from lakebed.model.merge_modes import Custom
-from lakebed.sorting.sort import cut_pieces, sort_chunks, sort_runs
-from lakebed.spark.batch import Place
+from lakebed.model.state.transactions import ProposeFiles
 from lakebed.spark.map_inputs import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
-from lakebed.state.transactions import ProposeFiles
+from lakebed.write.send import check_rows, send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 BOUNDS = [("h", 0), ("m", 40), ("m", 60)]
@@ -153,7 +153,7 @@ def test_a_reducer_that_reports_twice_is_refused(shuffle, tmp_path):
 
 
 def test_parts_of_a_piece_arrive_in_any_order(shuffle, tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.sorting.sort.PIECE_BYTES_MAX", 500)
+    monkeypatch.setattr("lakebed.files.sorting.sort.PIECE_BYTES_MAX", 500)
     sent = sent_by(0, rows_of(7), shuffle)
     assert len(sent) > 20
     random.Random(1).shuffle(sent)

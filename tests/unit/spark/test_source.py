@@ -6,12 +6,12 @@ import pytest
 
 from lakebed import DamagedError, Generated, Schema, SchemaMismatchError
 from lakebed.engine.computed_columns import checked
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.row_encoder import RowEncoder
-from lakebed.ingest.sources import find_files
+from lakebed.jobs.interrupt import Stop
 from lakebed.spark import map_inputs
-from lakebed.spark.interrupt import Stop
 from lakebed.spark.shuffle import whole_key
+from lakebed.write.conformer import Conformer
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.sources import find_files
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 INTAKE = Conformer(SCHEMA)

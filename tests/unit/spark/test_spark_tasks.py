@@ -10,16 +10,16 @@ from pyspark.errors import PySparkException
 import lakebed
 from lakebed import DamagedError, Schema
 from lakebed.errors import Code
-from lakebed.export.publication import ExportedFile
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.sources import find_files
-from lakebed.spark.batch import Place, SparkTasks, _task_function, decode
-from lakebed.spark.interrupt import Stop
+from lakebed.jobs.batch import Place, SparkTasks, _task_function, decode
+from lakebed.jobs.interrupt import Stop
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
 from lakebed.spark.spark_job import spark_errors
 from lakebed.spark.staging import Staging, stage
+from lakebed.upkeep.export.publication import ExportedFile
+from lakebed.write.conformer import Conformer
+from lakebed.write.sources import find_files
 from tests.unit.spark.sessions import Frame, Session
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})

@@ -10,11 +10,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Rea
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, RenameField, SetFilter, UsageError
 from lakebed.engine import datafusion
-from lakebed.maintenance.compaction.run import compact, prepare, run_merge_task
-from lakebed.retention.run import collect_garbage
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_write import Sent
 from lakebed.spark.datasource.data_source import DefaultSource
+from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, multiset, rows
 
 

@@ -12,17 +12,17 @@ import pytest
 from msgspec.structs import replace
 
 from lakebed import errors
-from lakebed.export.publication import ExportedFile
-from lakebed.maintenance.compaction.run import MergeTask
+from lakebed.files.parquet.layout import Layout
+from lakebed.jobs.batch import answered, attempt
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
-from lakebed.parquet.layout import Layout
-from lakebed.settings import Settings
-from lakebed.spark.batch import answered, attempt
+from lakebed.model.settings import Settings
+from lakebed.model.state.transactions.schema_growth import new_field
 from lakebed.spark.shuffle import Account, Reduced
 from lakebed.spark.staging import RejectedRows, Staged
-from lakebed.state.transactions.schema_growth import new_field
-from lakebed.tracker.recorder import NO_RUN
+from lakebed.table.tracker.recorder import NO_RUN
+from lakebed.upkeep.compaction.run import MergeTask
+from lakebed.upkeep.export.publication import ExportedFile
 from tests.unit.state.cases import SCHEMA, new_file
 
 ADDED = (new_field("x", pa.list_(pa.int8()), ()), new_field("y", "timestamp[us, tz=UTC]", ()))
@@ -103,7 +103,7 @@ def test_no_name_of_the_module_passes_for_a_class_of_error():
 
 def test_the_engine_of_a_task_keeps_freed_memory_for_a_second():
     """Its allocator reads its options when the engine is imported, which nothing does that a worker has before."""
-    begin = "import sys, lakebed.spark.executors, lakebed.spark.bulk_import, lakebed.spark.worker_pool as pool"
+    begin = "import sys, lakebed.jobs.executors, lakebed.spark.bulk_import, lakebed.jobs.worker_pool as pool"
     code = f"{begin}; print('task', file=sys.stderr); pool.on_one_core()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIMALLOC_")}
     environment["MIMALLOC_VERBOSE"] = "1"

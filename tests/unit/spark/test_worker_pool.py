@@ -18,9 +18,9 @@ from typing import Any
 import pytest
 
 from lakebed import Error, UsageError
-from lakebed.spark.interrupt import Stop, call, current_stop
-from lakebed.spark.job_progress import Progress
-from lakebed.spark.worker_pool import BESIDE_BYTES, WorkerPool, available_cores, available_memory_bytes
+from lakebed.jobs.interrupt import Stop, call, current_stop
+from lakebed.jobs.job_progress import Progress
+from lakebed.jobs.worker_pool import BESIDE_BYTES, WorkerPool, available_cores, available_memory_bytes
 from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
@@ -103,7 +103,7 @@ def test_a_task_keeps_to_one_core_and_may_print(capfd: pytest.CaptureFixture[str
 
 def test_a_worker_imports_neither_pyspark_nor_pandas(pool: WorkerPool) -> None:
     """Not even with DataFusion, which makes a scalar of Arrow when it is imported."""
-    imports = "__import__('lakebed.spark.executors'), __import__('datafusion')"
+    imports = "__import__('lakebed.jobs.executors'), __import__('datafusion')"
     assert run(pool, f"[{imports}, sorted({{'pyspark', 'pandas'}} & set(__import__('sys').modules))][-1]") == [[]]
 
 
@@ -146,7 +146,7 @@ def test_workers_end_with_a_process_that_is_killed(tmp_path: Path) -> None:
     mark = tmp_path / "pid"
     asleep = f"[open({str(mark)!r}, 'w').write(str({PID})), {SLEEP}]"
     program = (
-        "from lakebed.spark.worker_pool import WorkerPool\nfrom lakebed.spark.interrupt import Stop\n"
+        "from lakebed.jobs.worker_pool import WorkerPool\nfrom lakebed.jobs.interrupt import Stop\n"
         f"WorkerPool(1).run([{asleep!r}], eval, object, Stop(), memory_limit_bytes=1)"
     )
     parent = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {"TMPDIR": str(tmp_path)}, cwd=ROOT)

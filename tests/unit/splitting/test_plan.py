@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed.maintenance.splitting.plan import CompactFirst, LargePartition, SplitAt, Unsplittable, choose, due, small
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.settings import Settings, Strategy
-from lakebed.state.transactions import OpenJob, ProposeFiles, ProposeJoin, ProposeOutput, ProposeSplit
+from lakebed.model.settings import Settings, Strategy
+from lakebed.model.state.transactions import OpenJob, ProposeFiles, ProposeJoin, ProposeOutput, ProposeSplit
+from lakebed.upkeep.splitting.plan import CompactFirst, LargePartition, SplitAt, Unsplittable, choose, due, small
 from tests.unit.state.cases import SCHEMA, job, key, new_file, step, table
 
 LETTERS = "abcdefghijklmnopqrstuvwx"

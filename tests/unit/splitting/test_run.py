@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.maintenance.splitting import run
-from lakebed.maintenance.splitting.run import join, split
-from lakebed.state.transactions import ProposeSplit
+from lakebed.model.state.transactions import ProposeSplit
+from lakebed.upkeep.splitting import run
+from lakebed.upkeep.splitting.run import join, split
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "int64"})
 SMALL = {"split_rows": 100, "join_share": 0.5}

@@ -6,12 +6,12 @@ from lakebed import Schema
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS
-from lakebed.state.checkpoint_codec import of_table, to_table
-from lakebed.state.columnar_codecs import CODECS
-from lakebed.state.columns import Segment
-from lakebed.state.invariants import check_invariants, violations_by
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import CreateTable, Job, Rejected, Repeated, apply, resolve
+from lakebed.model.state.checkpoint_codec import of_table, to_table
+from lakebed.model.state.columnar_codecs import CODECS
+from lakebed.model.state.columns import Segment
+from lakebed.model.state.invariants import check_invariants, violations_by
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import CreateTable, Job, Rejected, Repeated, apply, resolve
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

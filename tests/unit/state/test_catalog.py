@@ -6,7 +6,7 @@ import pytest
 
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
 from lakebed.model.operations import TableOperation
-from lakebed.state.catalog import (
+from lakebed.model.state.catalog import (
     CatalogState,
     CatalogTable,
     FenceCreations,
@@ -22,8 +22,8 @@ from lakebed.state.catalog import (
     encode_state,
     resolve,
 )
-from lakebed.state.fields import encode
-from lakebed.state.transactions import Rejected
+from lakebed.model.state.fields import encode
+from lakebed.model.state.transactions import Rejected
 
 GC, INGEST = TableOperation.GC, TableOperation.INGEST
 STATE = CatalogState(7, {"a": CatalogTable("a", "flights")}, {"split_rows": 10}, creations_from=5)

@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.files import PartitionFile
-from lakebed.state.columnar_codecs import REFERENCES
-from lakebed.state.columns import Columns, Segment
+from lakebed.model.state.columnar_codecs import REFERENCES
+from lakebed.model.state.columns import Columns, Segment
 from tests.unit.state.cases import new_file
 
 PARTITIONS = st.dictionaries(

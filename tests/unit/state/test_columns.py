@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from lakebed.errors import DamagedError
 from lakebed.model.files import CommittedFile
-from lakebed.state import columns
-from lakebed.state.columnar_codecs import FILES, REQUESTS
-from lakebed.state.columns import Columns, Segment
-from lakebed.state.persistent_table import PersistentTable
-from lakebed.state.table_state import Answer
+from lakebed.model.state import columns
+from lakebed.model.state.columnar_codecs import FILES, REQUESTS
+from lakebed.model.state.columns import Columns, Segment
+from lakebed.model.state.persistent_table import PersistentTable
+from lakebed.model.state.table_state import Answer
 
 KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["", "a", "ab", "b\U0001f600", "é"]))
 CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.integers(0, 99), st.integers(0, 9))))

@@ -4,7 +4,7 @@ import pytest
 
 from lakebed.errors import DamagedError
 from lakebed.model.keys import EncodedRange
-from lakebed.state.transactions import (
+from lakebed.model.state.transactions import (
     ConcatenateRuns,
     OpenJob,
     ProposeFiles,

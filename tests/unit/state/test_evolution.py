@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from lakebed import AddField, AllowNulls, DropField, Field, RenameField, Schema, WidenField
 from lakebed.errors import DamagedError, UsageError
 from lakebed.model import types
-from lakebed.state import codec
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state import codec
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     AlterSchema,
     CreateTable,
     OpenJob,
@@ -23,7 +23,7 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.state.transactions.schema_changes import check_changes, describe, followed
+from lakebed.model.state.transactions.schema_changes import check_changes, describe, followed
 from tests.unit.state.cases import job, new_file, step, through_an_image
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"n": pa.field("n", pa.int8(), nullable=False), "v": "string"})

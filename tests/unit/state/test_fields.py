@@ -6,11 +6,11 @@ from typing import get_args
 import pytest
 
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
-from lakebed.state import catalog, fields
-from lakebed.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
-from lakebed.state.checkpoint_codec import of_table, to_table
-from lakebed.state.codec import decode_transaction, encode_transaction, outline
-from lakebed.state.transactions import (
+from lakebed.model.state import catalog, fields
+from lakebed.model.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
+from lakebed.model.state.checkpoint_codec import of_table, to_table
+from lakebed.model.state.codec import decode_transaction, encode_transaction, outline
+from lakebed.model.state.transactions import (
     AddFiles,
     AlterSettings,
     RemoveTag,

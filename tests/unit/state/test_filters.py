@@ -13,9 +13,9 @@ from lakebed.errors import Code, UsageError
 from lakebed.model.field_bounds import encode_bounds
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
 from lakebed.model.row_filters import RowFilter, cut_in, filter_of, filter_sql, stored_filter
-from lakebed.state import codec
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state import codec
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     CreateTable,
     DropExpired,
     OpenJob,
@@ -33,7 +33,7 @@ from lakebed.state.transactions import (
     Watermark,
     resolve,
 )
-from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
 from tests.unit.state.cases import drawn, job, new_file, step, through_an_image
 
 SCHEMA = Schema(

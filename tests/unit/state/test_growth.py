@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from lakebed import AddField, DropField, RenameField, WidenField
 from lakebed.errors import Code, UsageError
 from lakebed.model.schema import FIELD_ID_MAX, FIRST_CHOSEN_ID
-from lakebed.state.codec import decode_transaction, encode_transaction
-from lakebed.state.invariants import check_invariants
-from lakebed.state.transactions import AddFiles, AlterSchema, ProposeFiles, ProposeSchema, apply, resolve
-from lakebed.state.transactions.schema_growth import new_field, new_id
+from lakebed.model.state.codec import decode_transaction, encode_transaction
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.transactions import AddFiles, AlterSchema, ProposeFiles, ProposeSchema, apply, resolve
+from lakebed.model.state.transactions.schema_growth import new_field, new_id
 from tests.unit.state.cases import new_file, step, table, through_an_image
 
 

@@ -7,11 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.model.keys import EncodedRange
-from lakebed.state import codec
-from lakebed.state.invariants import check_invariants, violations_by
-from lakebed.state.sums import table_rows
-from lakebed.state.table_state import Fence
-from lakebed.state.transactions import (
+from lakebed.model.state import codec
+from lakebed.model.state.invariants import check_invariants, violations_by
+from lakebed.model.state.sums import table_rows
+from lakebed.model.state.table_state import Fence
+from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
     OpenJob,
@@ -35,7 +35,7 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
+from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
 from tests.unit.state.cases import job, key, new_file, table, through_an_image
 
 LETTERS = "abcdefghijkl"

@@ -10,10 +10,10 @@ from lakebed.log.group_commit import validate
 from lakebed.log.outcomes import Committed
 from lakebed.log.queue import Ticket
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state import invariants
-from lakebed.state.catalog import CatalogState, CatalogTable
-from lakebed.state.catalog import violations_of as violations_of_catalog
-from lakebed.state.invariants import (
+from lakebed.model.state import invariants
+from lakebed.model.state.catalog import CatalogState, CatalogTable
+from lakebed.model.state.catalog import violations_of as violations_of_catalog
+from lakebed.model.state.invariants import (
     OF_STATES,
     OF_STEPS,
     check_invariants,
@@ -22,9 +22,9 @@ from lakebed.state.invariants import (
     violations_by,
     violations_of,
 )
-from lakebed.state.machine import TABLE
-from lakebed.state.table_state import Answer, Fence
-from lakebed.state.transactions import (
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.table_state import Answer, Fence
+from lakebed.model.state.transactions import (
     OpenJob,
     ProposeFiles,
     ProposeOutput,

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from lakebed.errors import Code
 from lakebed.model.merge_modes import First, Latest
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     CreateTable,
     OpenJob,
     ProposeFiles,
@@ -19,7 +19,7 @@ from lakebed.state.transactions import (
     key_guard,
     resolve,
 )
-from lakebed.state.transactions.key_guard import KeyGuards
+from lakebed.model.state.transactions.key_guard import KeyGuards
 from tests.unit.state.cases import SCHEMA, job, key, new_file, step
 
 

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from lakebed.errors import Code, UsageError
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, check_mode, mode_of
-from lakebed.state import codec
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state import codec
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     CreateTable,
     OpenJob,
     ProposeFiles,
@@ -27,7 +27,7 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
+from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
 from tests.unit.state.cases import SCHEMA, drawn, job, key, new_file, step, through_an_image
 
 MODES = [KeepAll(), Latest(), First(), Aggregate({"v": "sum"}), Custom("f", 2), Custom(sql="SELECT k, v FROM rows")]

@@ -7,9 +7,9 @@ from lakebed.errors import DamagedError
 from lakebed.model.files import Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.model.partitions import Partitions
-from lakebed.state.invariants import check_invariants
-from lakebed.state.sums import table_rows
-from lakebed.state.transactions import (
+from lakebed.model.state.invariants import check_invariants
+from lakebed.model.state.sums import table_rows
+from lakebed.model.state.transactions import (
     CloseJob,
     JoinPartitions,
     OpenJob,
@@ -29,8 +29,8 @@ from lakebed.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.state.transactions.partition_changes import bounds_of_cuts
-from lakebed.state.transactions.removals import FENCES_MAX, bounds_of_removal
+from lakebed.model.state.transactions.partition_changes import bounds_of_cuts
+from lakebed.model.state.transactions.removals import FENCES_MAX, bounds_of_removal
 from tests.unit.state.cases import drawn, job, key, new_file, step, table, through_an_image
 
 UNCUT = SplitPartitions({}, ())

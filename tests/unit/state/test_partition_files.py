@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.files import PartitionFile
-from lakebed.state import partition_files
-from lakebed.state.columnar_codecs import REFERENCES
-from lakebed.state.columns import Columns
-from lakebed.state.partition_files import PartitionFiles
+from lakebed.model.state import partition_files
+from lakebed.model.state.columnar_codecs import REFERENCES
+from lakebed.model.state.columns import Columns
+from lakebed.model.state.partition_files import PartitionFiles
 from tests.unit.state.cases import new_file
 
 PARTITIONS = st.integers(1, 4)

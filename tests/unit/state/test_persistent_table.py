@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.state.persistent_table import PersistentTable
+from lakebed.model.state.persistent_table import PersistentTable
 
 KEYS = st.integers(0, 8)
 STEPS = st.lists(st.tuples(st.dictionaries(KEYS, st.integers()), st.sets(KEYS)), max_size=8)

@@ -23,10 +23,10 @@ from lakebed import (
 from lakebed.errors import UsageError
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state import transactions as t
-from lakebed.state.proposal_codec import decode_proposal, encode_proposal
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions.key_guard import KeyGuard
+from lakebed.model.state import transactions as t
+from lakebed.model.state.proposal_codec import decode_proposal, encode_proposal
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions.key_guard import KeyGuard
 from tests.unit.state.cases import SCHEMA, job, new_file
 
 FILE = new_file("file-0001", "abyz")

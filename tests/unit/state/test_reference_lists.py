@@ -8,9 +8,9 @@ import pytest
 from lakebed.errors import Code, DamagedError
 from lakebed.model.documents import dump
 from lakebed.model.files import Reference
-from lakebed.state import codec, reference_lists
-from lakebed.state.reference_lists import INLINE_MAX, ReferenceCounts
-from lakebed.state.transactions import (
+from lakebed.model.state import codec, reference_lists
+from lakebed.model.state.reference_lists import INLINE_MAX, ReferenceCounts
+from lakebed.model.state.transactions import (
     AddFiles,
     OpenJob,
     ProposeFiles,
@@ -126,7 +126,7 @@ def test_a_claim_without_its_sidecar_or_without_counts_is_damage():
 
 def test_more_references_than_one_transaction_may_add_are_refused(monkeypatch):
     """With what to do; as many as it may add are not."""
-    monkeypatch.setattr("lakebed.state.transactions.REFERENCES_MAX", 3)
+    monkeypatch.setattr("lakebed.model.state.transactions.REFERENCES_MAX", 3)
     state = table("c", "e", "g")
     assert not isinstance(resolve(ProposeFiles((new_file("f1", "abcdef"),)), state), Rejected)
     refused = resolve(ProposeFiles((new_file("f1", "abcdefg"),)), state)

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from lakebed.errors import DamagedError
 from lakebed.model.keys import EncodedRange
-from lakebed.state.transactions import (
+from lakebed.model.state.transactions import (
     AlterSettings,
     FailRequest,
     ProposeFiles,

@@ -6,8 +6,8 @@ import pytest
 
 from lakebed.errors import Code, DamagedError
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.state.codec import decode_transaction, encode_transaction
-from lakebed.state.transactions import (
+from lakebed.model.state.codec import decode_transaction, encode_transaction
+from lakebed.model.state.transactions import (
     OpenJob,
     ProposeFiles,
     ProposeJoin,

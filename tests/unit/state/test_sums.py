@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lakebed.model.files import CommittedFile, PartitionFile
-from lakebed.state.columnar_codecs import REFERENCES
-from lakebed.state.columns import Columns
-from lakebed.state.partition_files import PartitionFiles
-from lakebed.state.sums import file_sizes, partition_sums, sums_of, table_rows
-from lakebed.state.table_state import TableState
+from lakebed.model.state.columnar_codecs import REFERENCES
+from lakebed.model.state.columns import Columns
+from lakebed.model.state.partition_files import PartitionFiles
+from lakebed.model.state.sums import file_sizes, partition_sums, sums_of, table_rows
+from lakebed.model.state.table_state import TableState
 from tests.unit.state.cases import new_file
 
 HELD = st.lists(

@@ -7,10 +7,10 @@ from lakebed.errors import DamagedError, UnsupportedFormatError
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import RowFilter
-from lakebed.state import codec
-from lakebed.state.checkpoint_codec import to_table
-from lakebed.state.table_state import TableState
-from lakebed.state.transactions import (
+from lakebed.model.state import codec
+from lakebed.model.state.checkpoint_codec import to_table
+from lakebed.model.state.table_state import TableState
+from lakebed.model.state.transactions import (
     AddFiles,
     AlterSettings,
     CloseJob,

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Schema
-from lakebed.parquet.footer import read_footer
+from lakebed.files.parquet.footer import read_footer
 from lakebed.storage import blocks
 from lakebed.storage.blocks import BLOCK_BYTES, BlockList, Blocks
 

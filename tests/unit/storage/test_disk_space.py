@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed.retention.run import gc
-from lakebed.service.service import Service
+from lakebed.server.service.service import Service
 from lakebed.storage import disk_space
 from lakebed.storage.disk_space import delete_abandoned_folders, scratch_folder
 from lakebed.storage.processes import owner_mark
+from lakebed.upkeep.retention.run import gc
 from tests.interrupts import interrupted_at
 
 

@@ -10,15 +10,15 @@ import pytest
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
-from lakebed.export.publication import publish
-from lakebed.ingest.send import _put_summary
+from lakebed.jobs.batch import Place
 from lakebed.log.segments import SegmentCache, SegmentStore
-from lakebed.spark.batch import Place
+from lakebed.model.state.columns import SegmentRows
 from lakebed.spark.staging import Quarantine, RejectedRows
-from lakebed.state.columns import SegmentRows
 from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.export.publication import publish
+from lakebed.write.send import _put_summary
 from tests.clocks import set_clock
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.tracker import recorder as recording
-from lakebed.tracker.listing import RunFilter, job_runs, open_in_log, run_details
-from lakebed.tracker.recorder import NO_RUN, Recorder, current_run, noting
-from lakebed.tracker.records import read_newest_first
-from lakebed.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
+from lakebed.table.tracker import recorder as recording
+from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_details
+from lakebed.table.tracker.recorder import NO_RUN, Recorder, current_run, noting
+from lakebed.table.tracker.records import read_newest_first
+from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
 
 EXPORT = Begun(operation="export", table="t", table_id="00000000-table", base_version=3)
 
@@ -226,7 +226,7 @@ def test_a_thread_writes_what_was_noted(lake: lakebed.Instance, monkeypatch: pyt
 def test_a_process_writes_at_its_end_and_one_that_was_killed_loses_its_runs(lake: lakebed.Instance) -> None:
     program = """
 import os, signal, sys, lakebed
-from lakebed.tracker.runs import Begun
+from lakebed.table.tracker.runs import Begun
 tracker = lakebed.open(sys.argv[1]).tracker
 with tracker.running(Begun(operation="export", table="ended")):
     pass

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AddField, Aggregate, DropField, First, KeepAll, Latest, RenameField, Schema, WidenField
 from lakebed.errors import Code, SchemaMismatchError, UsageError
-from lakebed.maintenance import view_feed
+from lakebed.upkeep import view_feed
 from tests.workers import in_process
 
 SOURCE = Schema({"k": "int64"}, values={"o": "string", "n": "int64", "d": "double", "b": "bool"})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import Aggregate, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, NotFoundError, RejectedError, SchemaMismatchError, UsageError
-from lakebed.maintenance import view_feed
+from lakebed.upkeep import view_feed
 from tests.workers import in_process
 
 FLIGHTS = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})

@@ -11,9 +11,9 @@ import pyarrow as pa
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed.security.principal import Authenticator
-from lakebed.service.service import Service
-from lakebed.web.app import RequestLimits, make_app
+from lakebed.server.security.principal import Authenticator
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import RequestLimits, make_app
 
 SCHEMA = lakebed.Schema({"k": "string", "n": "int64"}, {}, {"v": "double", "b": "binary"})
 ROWS = pa.table(

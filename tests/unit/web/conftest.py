@@ -10,9 +10,9 @@ import pytest
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed.service.service import Service
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 from lakebed.table.instance import Instance
-from lakebed.web.app import make_app
 
 BROWSER = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
 

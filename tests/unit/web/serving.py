@@ -4,9 +4,9 @@ import socket
 import threading
 from contextlib import contextmanager, suppress
 
-from lakebed.service.service import Service
-from lakebed.web import server
-from lakebed.web.app import make_app
+from lakebed.server.service.service import Service
+from lakebed.server.web import server
+from lakebed.server.web.app import make_app
 from tests.waiting import until
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from litestar.testing import TestClient
 
-from lakebed.security.principal import Permission, Principal, Role
+from lakebed.server.security.principal import Permission, Principal, Role
 from tests.unit.web.cases import served
 
 READER, WRITER, ADMIN = "reader", "writer", "admin"

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.security import stored
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.web.connections import ConnectionLimits, Connections
-from lakebed.web.limits import RequestLimits
+from lakebed.server.security import stored
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.web.connections import ConnectionLimits, Connections
+from lakebed.server.web.limits import RequestLimits
 from tests.unit.web.serving import serving
 from tests.waiting import WAIT_S, until
 

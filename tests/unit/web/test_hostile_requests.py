@@ -12,12 +12,12 @@ import pytest
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed.security import stored
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.service.service import Service
-from lakebed.web.allowed_places import check_source
-from lakebed.web.app import make_app
-from lakebed.web.request_authentication import Exposure
+from lakebed.server.security import stored
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.service.service import Service
+from lakebed.server.web.allowed_places import check_source
+from lakebed.server.web.app import make_app
+from lakebed.server.web.request_authentication import Exposure
 from tests.unit.web.cases import served
 from tests.unit.web.serving import serving
 

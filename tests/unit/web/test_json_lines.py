@@ -9,8 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 
 import lakebed
-from lakebed.formats.json_lines import read_json_lines
-from lakebed.formats.row_chunks import json_lines
+from lakebed.files.formats.json_lines import read_json_lines
+from lakebed.files.formats.row_chunks import json_lines
 
 KINDS = {
     "i": pa.uint64(),

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.drawing.key_space import CELLS_MAX, GROUPS_MAX, WIDTH, KeySpace, Scale, layout, part_of
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.partitions import Partitions
-from lakebed.state.sums import newest_files
+from lakebed.model.state.sums import newest_files
+from lakebed.read.drawing.key_space import CELLS_MAX, GROUPS_MAX, WIDTH, KeySpace, Scale, layout, part_of
 
 
 def space_of(rows: list[int]) -> KeySpace:

@@ -10,10 +10,10 @@ from litestar.exceptions import LitestarDeprecationWarning
 from litestar.routes import HTTPRoute
 
 import lakebed
-from lakebed.service.service import Service
-from lakebed.web import request_authentication
-from lakebed.web.app import make_app
-from lakebed.web.threads import Lookups
+from lakebed.server.service.service import Service
+from lakebed.server.web import request_authentication
+from lakebed.server.web.app import make_app
+from lakebed.server.web.threads import Lookups
 from tests.unit.web.cases import served
 
 asked = ContextVar("asked", default="")

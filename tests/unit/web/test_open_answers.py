@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.security import stored
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.web.connections import ConnectionLimits
-from lakebed.web.limits import RequestLimits
-from lakebed.web.row_answers import OPEN_BYTES
+from lakebed.server.security import stored
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.web.connections import ConnectionLimits
+from lakebed.server.web.limits import RequestLimits
+from lakebed.server.web.row_answers import OPEN_BYTES
 from tests.unit.web.serving import serving
 from tests.waiting import WAIT_S, until
 

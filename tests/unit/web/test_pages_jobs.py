@@ -8,14 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from litestar.testing import TestClient
 
-from lakebed.inspect.hooks import add_hook, checked_hook
-from lakebed.security.principal import Permission, Principal, Role
-from lakebed.service.service import Service
-from lakebed.tracker.retry_requests import requested_retries
-from lakebed.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
-from lakebed.web.app import make_app
-from lakebed.web.pages.charts import LANE, LANES_MAX, TIMELINE_WIDTH, WorkSpan, timeline
-from lakebed.web.pages.jobs_page import troubles_in
+from lakebed.read.inspect.hooks import add_hook, checked_hook
+from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
+from lakebed.server.web.pages.charts import LANE, LANES_MAX, TIMELINE_WIDTH, WorkSpan, timeline
+from lakebed.server.web.pages.jobs_page import troubles_in
+from lakebed.table.tracker.retry_requests import requested_retries
+from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

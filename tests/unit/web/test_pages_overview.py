@@ -9,13 +9,13 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed.model.operations import TableOperation
-from lakebed.security.principal import Permission, Principal, Role
-from lakebed.service.service import Service
-from lakebed.service.status import Backlog, LastError, OperationStatus, ServiceStatus, SparkState, TableStatus
-from lakebed.web.app import make_app
-from lakebed.web.pages.activity import Activity, Minute, RecentCommits, throughput
-from lakebed.web.pages.overview import PAGE_TABLES, Asked, make, troubles_of
-from lakebed.web.pages.table_health import Level, health_of
+from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import Backlog, LastError, OperationStatus, ServiceStatus, SparkState, TableStatus
+from lakebed.server.web.app import make_app
+from lakebed.server.web.pages.activity import Activity, Minute, RecentCommits, throughput
+from lakebed.server.web.pages.overview import PAGE_TABLES, Asked, make, troubles_of
+from lakebed.server.web.pages.table_health import Level, health_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)
 

@@ -9,9 +9,9 @@ import pytest
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed.security.principal import Permission, Principal, Role
-from lakebed.service.service import Service
-from lakebed.web.app import make_app
+from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 from tests.unit.web.conftest import BROWSER
 
 HERE = {"sec-fetch-site": "same-origin"}

@@ -11,15 +11,15 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.security import stored
-from lakebed.security.audit import AuditLog
-from lakebed.security.authentication import BearerAuthenticator
-from lakebed.security.principal import Permission
-from lakebed.security.roles import Role
-from lakebed.security.sessions import SESSION_S, SealedSessions
-from lakebed.service.service import Service
-from lakebed.web.app import make_app
-from lakebed.web.request_authentication import COOKIE, FAILURES_MAX, Exposure
+from lakebed.server.security import stored
+from lakebed.server.security.audit import AuditLog
+from lakebed.server.security.authentication import BearerAuthenticator
+from lakebed.server.security.principal import Permission
+from lakebed.server.security.roles import Role
+from lakebed.server.security.sessions import SESSION_S, SealedSessions
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
+from lakebed.server.web.request_authentication import COOKIE, FAILURES_MAX, Exposure
 from tests.clocks import set_clock
 
 HIDDEN = "hidden-note"

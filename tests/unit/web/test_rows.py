@@ -15,8 +15,8 @@ from litestar.testing import TestClient
 from pyarrow import csv
 
 import lakebed
-from lakebed.web.app import RequestLimits
-from lakebed.web.row_formats import FORMATS
+from lakebed.server.web.app import RequestLimits
+from lakebed.server.web.row_formats import FORMATS
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, SCHEMA, arrow_bytes, served
 
 T = "/v1/tables/t"

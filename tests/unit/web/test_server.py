@@ -3,7 +3,7 @@
 import pytest
 
 import lakebed
-from lakebed.web.server import is_loopback, listen, url_of
+from lakebed.server.web.server import is_loopback, listen, url_of
 
 
 def test_port_0_is_a_free_one_and_a_taken_one_is_named():

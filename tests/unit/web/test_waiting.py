@@ -17,10 +17,10 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed import clock
-from lakebed.service.service import Service
-from lakebed.snapshot import table_reads
-from lakebed.web.app import make_app
-from lakebed.web.waiting import AwaitedVersions, while_connected
+from lakebed.read.snapshot import table_reads
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
+from lakebed.server.web.waiting import AwaitedVersions, while_connected
 from tests.clocks import set_clock
 from tests.unit.web.cases import served
 from tests.waiting import WAIT_S

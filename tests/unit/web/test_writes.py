@@ -14,11 +14,11 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed import clock
-from lakebed.security.principal import Permission, Principal
-from lakebed.service.service import Service
-from lakebed.tracker.records import write_records
-from lakebed.tracker.runs import JobRun, RunOutcome
-from lakebed.web.app import RequestLimits, make_app
+from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import RequestLimits, make_app
+from lakebed.table.tracker.records import write_records
+from lakebed.table.tracker.runs import JobRun, RunOutcome
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, arrow_bytes, served
 
 T = "/v1/tables/t"

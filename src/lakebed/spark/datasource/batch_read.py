@@ -23,10 +23,10 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.errors import Code
+from lakebed.jobs.batch import Place, on_one_core
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
-from lakebed.read.key_ranges import shared
-from lakebed.read.plan import PartitionQuery, plan
-from lakebed.spark.batch import Place, on_one_core
+from lakebed.read.rows.key_ranges import shared
+from lakebed.read.rows.plan import PartitionQuery, plan
 from lakebed.spark.boundaries import InputPart, divide, weigh
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import PARTITION_BYTES, READ, Options
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
-    from lakebed.read.plan import QueryPlan
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.model.state.table_state import TableState
+    from lakebed.read.rows.plan import QueryPlan
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.spark.datasource.pushdown import Pushed
-    from lakebed.state.table_state import TableState
     from lakebed.table.table import Table
 
 SUMMARY_THREADS = 16
@@ -75,8 +75,8 @@ class Scan:
         self._wanted = wanted
 
     def read(self, part: RowsPartition) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a part, in key order. Raises as :meth:`lakebed.read.reader.Reader.get` does."""
-        from lakebed.read.reader import Reader
+        """Return the rows of a part, in key order. Raises as :meth:`lakebed.read.rows.reader.Reader.get` does."""
+        from lakebed.read.rows.reader import Reader
 
         on_one_core()
         reader = Reader(self._place.connect(), self._table_id, self._keeps)
@@ -186,7 +186,7 @@ def weights(state: TableState, partitions: Sequence[PartitionQuery]) -> dict[int
 
 def sampled(table: Table, files: Sequence[DataFile]) -> Mapping[str, tuple[bytes, ...]]:
     """Return keys of those files that have a summary beside them, spread evenly over their rows."""
-    from lakebed.read.summaries import load_summaries
+    from lakebed.read.rows.summaries import load_summaries
 
     def load(file: DataFile) -> tuple[bytes, ...]:
         return load_summaries(table.storage, table.id, [file], table.schema)[file.id].spread()

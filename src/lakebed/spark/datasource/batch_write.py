@@ -21,21 +21,21 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code
-from lakebed.ingest.conformer import Conformer
-from lakebed.ingest.growth import Growth
-from lakebed.ingest.row_encoder import RowEncoder
+from lakebed.jobs.batch import Place, on_one_core, task_scratch
+from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.arrow_types import arrow_of
-from lakebed.spark.batch import Place, on_one_core, task_scratch
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import WRITE, Options
-from lakebed.state.time_travel import committed_at
+from lakebed.write.conformer import Conformer
+from lakebed.write.growth import Growth
+from lakebed.write.row_encoder import RowEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from lakebed.files.parquet.layout import Layout
     from lakebed.model.files import NewFile
-    from lakebed.parquet.layout import Layout
 
 SOURCE = "the DataFrame"
 
@@ -94,8 +94,8 @@ class Sender:
         Raises SchemaMismatchError, BadKeyError, StorageError.
         """
         from lakebed import clock
-        from lakebed.ingest.send import send_run
-        from lakebed.sorting.sort import sort_runs
+        from lakebed.files.sorting.sort import sort_runs
+        from lakebed.write.send import send_run
 
         on_one_core()
         rows = (spark_columns.from_spark(batch, self.encoder, SOURCE) for batch in batches if batch.num_rows)
@@ -115,9 +115,9 @@ class Sender:
 
         Raises as Table.commit does; NotFoundError if the table was dropped, also if another has its name.
         """
-        from lakebed.ingest.send import commit_files
         from lakebed.log.outcomes import version_of
-        from lakebed.state.transactions import ProposeFiles
+        from lakebed.model.state.transactions import ProposeFiles
+        from lakebed.write.send import commit_files
 
         if any(not isinstance(message, Sent) for message in messages):
             raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
-from lakebed.ingest.operation import DELETE, Action, Operation
+from lakebed.jobs.batch import Place
 from lakebed.model.documents import load
 from lakebed.model.keys import EncodedRange, KeyRange
-from lakebed.spark.batch import Place
+from lakebed.write.operation import DELETE, Action, Operation
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
-    from lakebed.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
 
 STORAGE = "storage."

@@ -26,8 +26,8 @@ from pyspark.sql.datasource import (
 from lakebed.errors import BadKeyError, Code
 from lakebed.model.key_values import content_of, value_of
 from lakebed.model.type_names import UUID
-from lakebed.read.comparisons import ends_of
-from lakebed.read.conditions import (
+from lakebed.read.rows.comparisons import ends_of
+from lakebed.read.rows.conditions import (
     UNKNOWN,
     And,
     Comparison,
@@ -39,7 +39,7 @@ from lakebed.read.conditions import (
     StartsWith,
     keys_of,
 )
-from lakebed.read.key_ranges import EVERY_KEY, KeySet, exact_fields, key_ranges
+from lakebed.read.rows.key_ranges import EVERY_KEY, KeySet, exact_fields, key_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

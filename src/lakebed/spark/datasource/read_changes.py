@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from lakebed.changes.plan import may_change_rows
+from lakebed.jobs.batch import Place, on_one_core
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.spark.batch import Place, on_one_core
+from lakebed.model.state.transactions import AddFiles
+from lakebed.read.changes.plan import may_change_rows
 from lakebed.spark.datasource import spark_columns
-from lakebed.state.transactions import AddFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Schema
-    from lakebed.state.transactions import Transaction
+    from lakebed.model.state.transactions import Transaction
 
 
 class ChangesPartition(InputPartition):
@@ -58,7 +58,7 @@ class ChangesScan:
 
     def read(self, part: ChangesPartition) -> Iterator[pa.RecordBatch]:
         """Return the changes of a part. Raises NotRetainedError."""
-        from lakebed.changes.feed import Feed
+        from lakebed.read.changes.feed import Feed
 
         on_one_core()
         table = self.place.open().unnamed(self.table_id)

@@ -5,7 +5,7 @@ takes nothing back from a stream. Rows are read from the files that were added, 
 compaction has replaced them. Entries are kept for ``log_s``. A stream that is further behind raises NotRetainedError. A
 table that merges rows has no such stream: what a write adds may be a delete.
 
-*Changes*, with the option ``changes``: the change feed (:mod:`lakebed.changes.feed`), version by version.
+*Changes*, with the option ``changes``: the change feed (:mod:`lakebed.read.changes.feed`), version by version.
 
 *An offset* is a version, and how many of the files that the next entry added are done: one entry may add thousands, and
 a trigger takes as many files or rows as its limit allows. A file is never cut, so a trigger takes at least one. Of
@@ -32,21 +32,21 @@ from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.log import entry as entries
 from lakebed.log.entry import gone
 from lakebed.model.keys import ALL_KEYS
-from lakebed.read.plan import PartitionQuery, plan
+from lakebed.model.state.codec import outline
+from lakebed.model.state.transactions import AddFiles
+from lakebed.read.rows.plan import PartitionQuery, plan
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
 from lakebed.spark.datasource.options import PARTITION_BYTES, STREAM_READ, Options
 from lakebed.spark.datasource.read_changes import ChangesPartition, ChangesScan, parts_of
-from lakebed.state.codec import outline
-from lakebed.state.transactions import AddFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from lakebed.model.files import DataFile
-    from lakebed.state.table_state import TableState
-    from lakebed.state.transactions import Transaction
+    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.transactions import Transaction
     from lakebed.table.table import Table
 
 Offset = dict[str, Any]

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.errors import Code, UsageError
-from lakebed.ingest.row_encoder import RowEncoder
 from lakebed.model import types
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.type_names import JSON, UUID
+from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.spark.arrow_types import arrow_of, spark_of
+from lakebed.write.row_encoder import RowEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

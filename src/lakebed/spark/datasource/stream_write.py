@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter
 
 from lakebed.errors import Code, NotRetainedError
+from lakebed.model.state.codec import outline
+from lakebed.model.state.time_travel import committed_at
+from lakebed.model.state.transactions import AddFiles
 from lakebed.spark.datasource.batch_write import Sender, Sent
 from lakebed.spark.datasource.options import STREAM_WRITE, Options
-from lakebed.state.codec import outline
-from lakebed.state.time_travel import committed_at
-from lakebed.state.transactions import AddFiles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,0 +1,208 @@
+"""Parses CSV with Arrow, and converts its values: a large file in pieces, several at once, any other as one stream.
+
+Arrow's stream reader parses on one thread. :func:`parsed_batches` therefore cuts a large file after line feeds, some
+megabytes apart, and a few threads parse the pieces, each as a file of its own. A line feed may be inside a quoted value
+instead of ending a record. So each piece is parsed with an empty record appended. This is the last record exactly if
+the piece ends outside quotes; otherwise it becomes text of the value. In that case, and if Arrow refuses a piece, the
+file is read as one stream from the beginning of that piece, where a record begins because the previous piece was whole.
+Rows, and the error after them, are therefore those of one stream.
+
+Columns are read as text and converted by :mod:`lakebed.files.formats.csv_values`. In pieces, Arrow parses dates,
+timestamps and booleans itself, for which it accepts no more; if it refuses one, the piece is read again as text.
+
+Rules. A piece is at most twice 4 MiB. One more piece than threads is in memory, as text and as rows. Parts of files
+(:mod:`lakebed.files.formats.csv_parts`) are read as streams: their task has one core.
+
+Errors: :class:`UnparsedError` has the message of Arrow's parser.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import csv as arrow_csv
+
+from lakebed.files.formats.csv_values import converted
+from lakebed.files.formats.input_file import read_fully
+
+if TYPE_CHECKING:
+    from lakebed.files.formats.csv_file import CsvReading
+    from lakebed.files.formats.dialect import Dialect
+
+LINES_APART = ("utf-8", "utf-8-sig", "ascii", "latin-1", "iso-8859-1", "iso8859-1", "windows-1252", "cp1252")
+"""Encodings in which the byte of a line feed has no other meaning."""
+
+_BLOCK_BYTES = 4 * 1024 * 1024
+"""Bytes of a block. A record must fit into a block, in a stream and in a file in pieces."""
+
+_PIECE_BYTES = _BLOCK_BYTES
+_SKIPPED_BYTES = 1024 * 1024
+_THREADS_MAX = 4
+"""Maximum parsing threads: sorting and encoding the rows is not faster than four of them."""
+
+
+class UnparsedError(Exception):
+    """Arrow's parser refused the file."""
+
+
+def parsed_batches(plan: CsvReading) -> Iterator[pa.RecordBatch]:
+    """Return the rows of a file in order, with the columns of :attr:`CsvReading.schema`; batches in which a value does
+    not fit, as text.
+
+    Raises UnparsedError after the rows before the one that cannot be parsed.
+    """
+    streamed_from: int | None = 0
+    if _is_divisible(plan):
+        streamed_from = yield from _parsed_pieces(plan)
+    if streamed_from is not None:
+        yield from parsed_stream(plan, begin=streamed_from)
+
+
+def parsed_stream(plan: CsvReading, *, begin: int = 0, use_threads: bool = True) -> Iterator[pa.RecordBatch]:
+    """Return the rows from a position on, which is 0 or follows a line feed; as :func:`parsed_batches`."""
+    options = _parse_options(plan, begin, {}, block_bytes=_BLOCK_BYTES, use_threads=use_threads)
+    with plan.file.open() as file:
+        _skip(file, begin)
+        try:
+            with arrow_csv.open_csv(file, **options) as reader:
+                for batch in reader:
+                    yield converted(batch, plan) or batch
+        except (pa.ArrowInvalid, UnicodeDecodeError) as error:
+            raise UnparsedError(str(error)) from error
+
+
+def _skip(file: Any, begin: int) -> None:
+    """Skip to a position, except for the line feed before it: Arrow would take a byte order mark there for that of the
+    file, and skips an empty line instead.
+    """
+    left = begin - 1
+    while left > 0 and (data := file.read(min(left, _SKIPPED_BYTES))):
+        left -= len(data)
+
+
+# -- pieces ---------------------------------------------------------------------------------------------------------
+
+
+def _is_divisible(plan: CsvReading) -> bool:
+    """Return whether a file is large, and an empty record read as text would be detected, because all columns are read.
+    An empty record of one column is an empty line, which Arrow skips.
+    """
+    columns = len(plan.dialect.names)
+    lines_apart = plan.dialect.encoding.lower() in LINES_APART
+    is_large = not plan.whole and plan.file.part is None
+    return is_large and lines_apart and len(plan.schema) == columns > 1 and pa.cpu_count() > 1
+
+
+def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | None]:
+    """Return the rows of the pieces, in order; then the position from which to read the file as a stream, if any."""
+    threads = min(pa.cpu_count(), _THREADS_MAX)
+    ahead: deque[tuple[int, Future[list[pa.RecordBatch] | None]]] = deque()
+    with plan.file.open() as file, ThreadPoolExecutor(threads, "lakebed-csv") as pool:
+        pieces = _pieces(file, plan.dialect.delimiter.encode())
+        while True:
+            while len(ahead) <= threads and (piece := next(pieces, None)) is not None:
+                ahead.append((piece[0], pool.submit(_parsed, plan, *piece)))
+            if not ahead:
+                return None
+            begin, parsed = ahead.popleft()
+            rows = parsed.result()
+            if rows is None:
+                return begin
+            yield from rows
+
+
+def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | memoryview, ...]]]:
+    """Return the position of each piece and its text, which begins with the line feed before it; no text if the last
+    one must be read as a stream.
+    """
+    begin = end = 0
+    left = b""
+    while block := read_fully(file, _PIECE_BYTES):
+        cut = block.rfind(b"\n") + 1
+        if not cut:
+            # A record of this size may not fit into a block.
+            yield begin, ()
+            return
+        yield begin, (left, memoryview(block)[:cut])
+        begin, end, left = end + cut, end + len(block), block[cut - 1 :]
+    if len(left) > 1:
+        # Arrow reads an empty cell at the end of a file as quoted if the previous cell is.
+        yield begin, () if left.endswith(delimiter) else (left, b"\n")
+
+
+def _parsed(plan: CsvReading, begin: int, texts: tuple[bytes | memoryview, ...]) -> list[pa.RecordBatch] | None:
+    """Return the rows of a piece, converted unless a value does not fit; None if it cannot be parsed by itself."""
+    if not texts:
+        return None
+    empty_record = plan.dialect.delimiter.encode() * (len(plan.dialect.names) - 1) + b"\n"
+    text = b"".join((*texts, empty_record))
+    for types in (_strict_types(plan), {}):
+        options = _parse_options(plan, begin, types, block_bytes=len(text), use_threads=False)
+        try:
+            rows = arrow_csv.read_csv(pa.BufferReader(text), **options)
+        except (pa.ArrowInvalid, UnicodeDecodeError):
+            # Perhaps only a value of one of these types has another form.
+            continue
+        last = rows.num_rows - 1
+        is_whole = last >= 0 and all(column.null_count for column in rows.slice(last).columns)
+        return [converted(batch, plan) or batch for batch in rows.slice(0, last).to_batches()] if is_whole else None
+    return None
+
+
+# -- options of Arrow -----------------------------------------------------------------------------------------------
+
+
+def read_options(dialect: Dialect, encoding: str, **more: Any) -> Any:
+    """Return the options for a text that begins with the header, if the file has one."""
+    return arrow_csv.ReadOptions(
+        column_names=list(dialect.names),
+        skip_rows=0,
+        skip_rows_after_names=int(dialect.header),
+        encoding=encoding,
+        **more,
+    )
+
+
+def _strict_types(plan: CsvReading) -> dict[str, pa.DataType]:
+    """Return the types of columns for which Arrow's parser accepts only what
+    :func:`lakebed.files.formats.text_types.usual_values` does; it is faster than a cast of text.
+    """
+    found = {}
+    for one in plan.schema:
+        is_time = pa.types.is_date32(one.type) or pa.types.is_timestamp(one.type)
+        by_option = plan.options.date_format or plan.options.timezone
+        if pa.types.is_boolean(one.type) or (is_time and not by_option):
+            found[one.name] = one.type
+    return found
+
+
+def _parse_options(
+    plan: CsvReading, begin: int, types: Mapping[str, pa.DataType], *, block_bytes: int, use_threads: bool
+) -> dict[str, Any]:
+    """Return the options for the text of a file from a position on. Columns without a type are text."""
+    dialect = plan.dialect if not begin else replace(plan.dialect, header=False)
+    encoding = "utf-8" if dialect.encoding == "utf-8-sig" else dialect.encoding
+    names = list(plan.schema.names)
+    return {
+        "read_options": read_options(dialect, encoding, use_threads=use_threads, block_size=block_bytes),
+        "parse_options": arrow_csv.ParseOptions(
+            delimiter=dialect.delimiter, quote_char=dialect.quote, newlines_in_values=True
+        ),
+        "convert_options": arrow_csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()) | dict(types),
+            include_columns=names,
+            # The conformer checks for valid UTF-8, and names the column and the row.
+            check_utf8=False,
+            null_values=list(plan.nulls),
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=plan.quoted_nulls,
+            timestamp_parsers=[arrow_csv.ISO8601],
+            true_values=["true", "True", "TRUE"],
+            false_values=["false", "False", "FALSE"],
+        ),
+    }

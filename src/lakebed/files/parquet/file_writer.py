@@ -1,0 +1,369 @@
+"""Writes sorted rows as the data files of one run. All data files are written here.
+
+Rows are gathered into row groups. Each is encoded and compressed column by column as soon as it is complete, so at most
+one row group is held. The layout of a file (docs/format.md):
+
+* zstd level 1: on sorted random keys levels 2 and 3 took 1.3 and 1.8 times the CPU for files no smaller;
+* ``sorting_columns`` names the sort order; field ids are in the Parquet schema;
+* the page index is on and pages are small, because a point lookup decodes one page per column. Key columns have
+  statistics, in pages and chunks; other columns have offsets only, which keeps footers small;
+* a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
+  key is one field, else a filter over encoded keys, which follows the last row group;
+* integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
+  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under zstd:
+  those are not compressed (docs/decisions/0064);
+* a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
+  a file of its own, if the file before it has them. A file that takes all rows of a run never has them;
+* pages have CRCs, which locate the damage in a damaged file;
+* deletes and partial rows are counted, if the schema has the hidden columns (:mod:`lakebed.model.row_kinds`);
+* digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
+  of the file.
+
+The encoder is Arrow's C++ writer. DataFusion's is as fast, but it writes no CRCs, cannot cut a stream into files while
+it arrives, and does not expose the rows that summaries need.
+
+Rules: rows out of order are an error; an empty input writes no file; a failed call leaves no file. Local paths only.
+
+Errors: SchemaMismatchError, StorageError; Error for rows out of order.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from lakebed.clock import random_token
+from lakebed.errors import Code
+from lakebed.files.parquet.key_bounds import FloatBounds, is_float, key_bounds, widen
+from lakebed.files.parquet.key_filter import key_filter
+from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
+from lakebed.files.parquet.ranks import RankNotes
+from lakebed.files.parquet.sizes import gather
+from lakebed.model.files import KEY_FILTERS
+from lakebed.model.key_columns import comparable, plain
+from lakebed.model.key_summaries import Summary
+from lakebed.model.keys import KeyCodec
+from lakebed.model.row_kinds import KIND, RowKind
+from lakebed.model.schema import Schema
+from lakebed.model.settings import Settings
+from lakebed.model.validity import as_stored
+from lakebed.storage import blocks
+from lakebed.storage.disk_space import writing_to
+
+GROUP_BYTES_MAX = 64 * 1024 * 1024
+"""A row group is closed at this size in memory even if it has few rows, because it is held whole."""
+
+_GROUP_SHARE = 4
+"""The fraction of the memory limit for a row group: its inputs and its encoded pages are in memory besides."""
+
+_BUFFER_BYTES = 1024 * 1024
+_ZSTD_LEVEL = 1
+_SAMPLE_ROWS = 8192
+_DICTIONARY_REPEATS = 16
+"""A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
+lookup pays for the dictionary page, and zstd saves nearly as much."""
+
+_PACKED_SAMPLE_ROWS = 2048
+_COMPRESSED_SHARE_MAX = 0.95
+"""Delta-packed columns are compressed if zstd makes that many rows at least this small. Most are as small already, and
+zstd costs time for each page: to write it, and to read it."""
+
+_PAGE_ROWS_BYTES = 1024 * 1024
+"""The approximate size, in all columns, of the rows of one page of keys: reads and slices are cut at these pages."""
+
+
+def write_run(  # noqa: PLR0913 - input, layout, folder, estimate, cuts and memory
+    batches: Iterable[pa.RecordBatch],
+    layout: Layout,
+    scratch: Path,
+    *,
+    rows_estimate: int,
+    cuts: Sequence[bytes] = (),
+    memory_limit_bytes: int = Settings().memory_limit_bytes,
+) -> list[SortedFile]:
+    """Write sorted rows as files of about ``layout.file_bytes`` in the folder ``scratch``, in key order.
+
+    Requires batches of the schema's columns, sorted by row key, then sort key. Each summary has the exact rank of
+    those ``cuts`` (ascending encoded keys) that fall inside its file. The caller owns the files from then on.
+
+    Raises SchemaMismatchError if the columns are not the schema's, Error if the rows are not in order, and
+    StorageError if ``scratch`` cannot be written; no file is left then.
+    """
+    files: list[SortedFile] = []
+    current: _OpenFile | None = None
+    bytes_max = min(GROUP_BYTES_MAX, memory_limit_bytes // _GROUP_SHARE, max(layout.file_bytes // 2, 1))
+    try:
+        for group in gather(in_order(batches, layout.schema), layout.row_group_rows, bytes_max):
+            if current is not None and not current.takes(group):
+                files.append(current.close())
+                current = None
+            if current is None:
+                current = _OpenFile(layout, scratch / f"run-{random_token()}.parquet", cuts, group)
+            current.add(group, rows_estimate)
+            if current.is_full():
+                files.append(current.close())
+                current = None
+        if current is not None:
+            files.append(current.close())
+    except BaseException:
+        if current is not None:
+            current.discard()
+        for file in files:
+            file.path.unlink(missing_ok=True)
+        raise
+    return files
+
+
+def in_order(batches: Iterable[pa.RecordBatch], schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Return the batches in the form of the schema, without empty ones. Raises Error if one begins below the last."""
+    codec = KeyCodec((*schema.row_key, *schema.sort_key))
+    previous: bytes | None = None
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        rows = as_schema(batch, schema)
+        first = codec.encode_row(rows, 0)
+        if previous is not None and first < previous:
+            raise Code.INTERNAL_ERROR(
+                f"rows to be written are not sorted by {', '.join(schema.sort_names)}: a batch begins with "
+                f"{dict(rows.select(schema.sort_names).slice(0, 1).to_pylist()[0])!r}, below the row before it",
+            )
+        previous = codec.encode_row(rows, rows.num_rows - 1)
+        yield rows
+
+
+def as_schema(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Return the batch with the schema's exact types and field ids. Raises SchemaMismatchError for other columns."""
+    if batch.schema.equals(schema.arrow, check_metadata=True):
+        return batch
+    if tuple(batch.schema.names) != schema.names:
+        raise Code.COLUMN_UNEXPECTED(
+            f"rows with columns {', '.join(batch.schema.names)} do not fit a table of {', '.join(schema.names)}",
+            columns=batch.schema.names,
+        )
+    # Parquet has no seconds, so an engine may hand over milliseconds; a cast is free where the types agree.
+    columns = [
+        column if column.type == field.stored_type else as_stored(column, field.stored_type)
+        for column, field in zip(batch.columns, schema.fields, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow)
+
+
+class _OpenFile:
+    """A data file that is being written."""
+
+    def __init__(self, layout: Layout, path: Path, cuts: Sequence[bytes], first: pa.Table) -> None:
+        self._layout = layout
+        self._path = path
+        self._notes: RankNotes | None = None
+        self._cuts = cuts
+        self._last_group_bytes = 0
+        self._markers = 0
+        # Arrow, or this object, holds Bloom filters until the file is closed.
+        self._pending_bytes = 0
+        self._bloom_rows = first.num_rows
+        self._key_filters: list[pa.Buffer] = []
+        self._bounds_floats = _bounds_floats(layout, first)
+        self._float_bounds: FloatBounds = {}
+        try:
+            with writing_to(path.parent):
+                # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
+                self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
+                self._writer = pq.ParquetWriter(self._sink, layout.schema.arrow, **_options(layout, first))
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+    def takes(self, group: pa.Table) -> bool:
+        """Return whether a row group fits this file: with a NaN, the file must have no float statistics."""
+        return not (self._bounds_floats and _has_nan(self._layout.schema, group))
+
+    def add(self, group: pa.Table, rows_estimate: int) -> None:
+        """Write one row group. Raises Error if it is not in order."""
+        schema = self._layout.schema
+        keys = group.select(schema.row_key_names).combine_chunks()
+        check_key_order(keys.column(0), schema)
+        if self._notes is None:
+            self._notes = RankNotes(schema.codec, self._cuts, rows_estimate=min(rows_estimate, group.num_rows))
+        if not self._bounds_floats:
+            widen(self._float_bounds, group, schema)
+        before = self._bytes()
+        with writing_to(self._path.parent):
+            self._writer.write_table(group, row_group_size=group.num_rows)
+        if _filters_keys(schema):
+            self._key_filters.append(key_filter(schema.codec.encode_columns(keys), self._layout.bloom_fpp))
+        self._pending_bytes += _bloom_bytes(self._bloom_rows, self._layout)
+        self._last_group_bytes = self._bytes() - before
+        self._notes.add(keys)
+        self._markers += _markers(group)
+
+    def is_full(self) -> bool:
+        """Return whether the file is nearer to its target size now than with another row group."""
+        return self._bytes() + self._last_group_bytes // 2 >= self._layout.file_bytes
+
+    def close(self) -> SortedFile:
+        """Write the footer, which completes the file."""
+        with writing_to(self._path.parent):
+            if self._key_filters:
+                self._write_key_filters()
+            self._writer.add_key_value_metadata({blocks.KEY: blocks.PLACEHOLDER})
+            self._writer.close()
+            self._sink.close()
+            blocks.seal(self._path)
+        notes = self._notes
+        assert notes is not None
+        bounds = key_bounds(self._writer.writer.metadata, self._layout.schema, self._float_bounds)
+        return sorted_file(self._path, self._layout, notes.min_key, notes.summary(), bounds, markers=self._markers)
+
+    def discard(self) -> None:
+        """Remove the unfinished file."""
+        # Delete the file even if the disk is full.
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with contextlib.suppress(OSError, pa.ArrowException):
+            self._sink.close()
+        self._path.unlink(missing_ok=True)
+
+    def _write_key_filters(self) -> None:
+        """Write the filters after the last row group. Arrow asks the sink for its position before it writes more."""
+        byte_ranges = []
+        for content in self._key_filters:
+            byte_ranges.append([self._sink.tell(), content.size])
+            self._sink.write(content)
+        location = {"fields": [field.id for field in self._layout.schema.row_key], "byte_ranges": byte_ranges}
+        self._writer.add_key_value_metadata({KEY_FILTERS: json.dumps(location, separators=(",", ":"))})
+
+    def _bytes(self) -> int:
+        return int(self._sink.tell()) + self._pending_bytes
+
+
+def sorted_file(  # noqa: PLR0913 - what is known of a file
+    path: Path, layout: Layout, min_key: bytes, summary: Summary, bounds: bytes, *, markers: int
+) -> SortedFile:
+    """Return a closed file. ``bounds`` are those of the key fields after the first."""
+    keys = min_key, summary.max_key, summary
+    return SortedFile(path, summary.rows, *keys, layout.schema.version, bounds, layout.added, markers)
+
+
+def _markers(rows: pa.Table) -> int:
+    """Return the number of rows that are deletes or partial rows."""
+    if KIND not in rows.column_names:
+        return 0
+    return int(pc.sum(pc.not_equal(rows.column(KIND), int(RowKind.WHOLE))).as_py() or 0)
+
+
+def _bloom_bytes(rows: int, layout: Layout) -> int:
+    """Return the size of a filter for ``rows`` distinct values: a power of two (Parquet's BloomFilter.md)."""
+    bits = -8 * rows / math.log(1 - layout.bloom_fpp ** (1 / 8))
+    return int(2 ** max(5, math.ceil(math.log2(bits / 8))))
+
+
+def _filters_keys(schema: Schema) -> bool:
+    """Return whether filters are over whole keys: those over single fields would be as large, and exclude less."""
+    return len(schema.row_key) > 1
+
+
+def check_key_order(column: pa.ChunkedArray, schema: Schema) -> None:
+    """Raise Error if the first key column descends. Checked for all rows; all columns are checked between batches."""
+    values = comparable(column.chunk(0))
+    if len(values) > 1 and not pc.all(pc.less_equal(values[:-1], values[1:])).as_py():
+        raise Code.INTERNAL_ERROR(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
+
+
+def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
+    schema = layout.schema
+    row_bytes = max(1, first.nbytes // first.num_rows)
+    repetitive = _repetitive(first, schema)
+    bloom = {"ndv": first.num_rows, "fpp": layout.bloom_fpp}
+    # Parquet has no filters over booleans.
+    unfiltered = _filters_keys(schema) or pa.types.is_boolean(schema.row_key[0].type)
+    filtered = () if unfiltered else schema.row_key_names
+    unbounded = not _bounds_floats(layout, first)
+    packed = [f.name for f in schema.fields if _stored_as_integer(f.type) and f.name not in repetitive]
+    options = {
+        "compression": "zstd",
+        "compression_level": _ZSTD_LEVEL,
+        "version": "2.6",
+        "use_dictionary": repetitive,
+        "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
+        "dictionary_pagesize_limit": layout.page_bytes,
+        "write_statistics": [name for name in schema.sort_names if not (unbounded and is_float(schema, name))],
+        "write_page_index": True,
+        "write_page_checksum": True,
+        "data_page_size": layout.page_bytes,
+        # Limits the rows of a page of keys, which would otherwise stand for megabytes of wide columns.
+        "max_rows_per_page": max(1, min(layout.page_rows, _PAGE_ROWS_BYTES // row_bytes)),
+        # The writer checks the page size after this many values: fewer for wide rows.
+        "write_batch_size": min(1024, max(1, layout.page_bytes // (4 * row_bytes))),
+        "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],
+        "bloom_filter_options": dict.fromkeys(filtered, bloom),
+    }
+    if packed and first.num_rows >= 16 * _PACKED_SAMPLE_ROWS:
+        options |= _compression(first.slice(0, _PACKED_SAMPLE_ROWS), packed, options)
+    return options
+
+
+def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    """Return the compression of each leaf column: none for the ``packed`` columns that do not shrink."""
+    with pq.ParquetWriter(pa.BufferOutputStream(), sample.schema, **options) as writer:
+        writer.write_table(sample)
+    group = writer.writer.metadata.row_group(0)
+    codecs = {}
+    for chunk in map(group.column, range(group.num_columns)):
+        is_small = chunk.total_compressed_size > _COMPRESSED_SHARE_MAX * chunk.total_uncompressed_size
+        codecs[chunk.path_in_schema] = "none" if is_small and chunk.path_in_schema in packed else "zstd"
+    levels = {path: _ZSTD_LEVEL for path, codec in codecs.items() if codec == "zstd"}
+    return {"compression": codecs, "compression_level": levels}
+
+
+def _bounds_floats(layout: Layout, first: pa.Table) -> bool:
+    """Return whether a file that begins with these rows has statistics of float keys. A file that takes all rows has
+    none: a later row group may have a NaN, which is not allowed in a file with them.
+    """
+    return layout.file_bytes < ONE_FILE_BYTES and not _has_nan(layout.schema, first)
+
+
+def _has_nan(schema: Schema, rows: pa.Table) -> bool:
+    """Return whether a key is NaN. Parquet omits NaN from its statistics, so readers would skip such rows."""
+    floats = [rows.column(name) for name in schema.sort_names if is_float(schema, name)]
+    return any(pc.any(pc.is_nan(column)).as_py() for column in floats)
+
+
+def _stored_as_integer(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_temporal(kind))
+
+
+_NEVER_ENCODED = (pa.types.is_nested, pa.types.is_floating, pa.types.is_boolean, pa.types.is_null)
+
+
+def _repetitive(first: pa.Table, schema: Schema) -> list[str]:
+    """Columns to dictionary-encode, by a sample of the first row group; only those of text, bytes and integers."""
+    step = max(1, first.num_rows // _SAMPLE_ROWS)
+    sample = _every(first, step) if step > 1 else first
+    chosen: list[str] = []
+    if sample.num_rows < _DICTIONARY_REPEATS:
+        return chosen
+    for field in schema.fields:
+        if any(is_kind(field.type) for is_kind in _NEVER_ENCODED):
+            continue
+        if pc.count_distinct(plain(sample.column(field.name))).as_py() * _DICTIONARY_REPEATS <= sample.num_rows:
+            chosen.append(field.name)
+    return chosen
+
+
+def _every(rows: pa.Table, step: int) -> pa.Table:
+    """Return one row of every ``step``, batch by batch: from a table Arrow takes by copying all of it first."""
+    taken = []
+    passed = 0
+    for batch in rows.to_batches():
+        taken.append(batch.take(pa.array(range(-passed % step, batch.num_rows, step), pa.int64())))
+        passed += batch.num_rows
+    return pa.Table.from_batches(taken, rows.schema)

@@ -1,0 +1,364 @@
+"""Decodes pages into record batches, for every read that does not go through the engine.
+
+A reader chooses :class:`Cut` values: row ranges of row groups. :func:`read_rows` decodes their key columns, applies the
+reader's search to them, and returns the rows that it finds. Point lookups, multi-gets, page reads and sequential scans
+differ only in the cuts and in the search.
+
+*Decoding.* The needed pages of all cuts are copied into a temporary Parquet file in memory, which Arrow decodes
+(:mod:`lakebed.files.parquet.memory_file`). The blocks that hold the pages are verified before, and page CRCs are
+checked while decoding. Nested columns, and columns without a page index, are read for the whole row group.
+
+*Caching.* Decoded pages are kept in the read cache, one entry for each page of a column, if a read takes few pages of a
+row group; see :data:`CACHED_PAGES` and decision 0057.
+
+Errors: OSError or ArrowException if a page is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
+from operator import attrgetter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from msgspec import Struct
+from msgspec.structs import replace
+
+from lakebed.files.parquet.footer import RowGroup
+from lakebed.files.parquet.memory_file import MemoryFile, page_ranges
+from lakebed.files.parquet.open_files import OPENED_AT_ONCE, ByteRange
+from lakebed.files.parquet.pages import PagedFile, Pages, PageSelection, Spans, concatenated_positions, take_rows
+from lakebed.files.parquet.read_cache import CacheKind, ReadCache
+from lakebed.model.arrays import Integers, of_integers
+from lakebed.model.schema import Field, Schema
+from lakebed.model.validity import as_stored
+from lakebed.storage import telemetry
+
+CACHED_PAGES = 4
+"""Pages are cached if a read takes at most this many of a column in a row group. Reads of more are scans, which would
+evict the pages that lookups need."""
+
+_ENTRY_BYTES = 500
+"""The bytes of a cached page besides its buffers: its name, and the Python and Arrow objects around the buffers."""
+
+APART_CUTS = 8
+"""From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
+pages of the other columns then form one row group, which takes a quarter less time to decode."""
+
+
+class Cut(Struct, frozen=True):
+    """Some rows of one row group of a file."""
+
+    file: PagedFile
+    position: int
+    group: RowGroup
+    rows: range | Spans
+
+    def part(self, start: int, positions: range | Integers) -> Cut:
+        """Return the rows at these positions among the rows of all cuts; those of this cut begin at ``start``."""
+        if isinstance(positions, range) and isinstance(self.rows, range):
+            begin = self.rows.start + positions.start - start
+            return replace(self, rows=range(begin, begin + len(positions)))
+        rows = np.asarray(self.rows) if isinstance(self.rows, range) else self.rows.every()
+        inside = rows[np.asarray(positions) - start]
+        return replace(self, rows=Spans(inside, inside + 1))
+
+
+Columns = Mapping[str, pa.Array]
+"""Columns of the rows of some cuts, one cut after another, by field name."""
+
+Search = Callable[[Columns, Sequence[int]], Sequence[range | Integers]]
+"""Finds the wanted rows among decoded key columns. The second argument has the position at which the rows of each cut
+begin, and the end of the last. The result has the ascending positions of each cut's wanted rows among all rows."""
+
+
+def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which columns are returned
+    cuts: Sequence[Cut],
+    keys: Sequence[Field],
+    fields: Sequence[Field],
+    search: Search,
+    *,
+    along: bool,
+    arrow: pa.Schema,
+) -> pa.RecordBatch | None:
+    """Return the rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
+
+    ``keys`` are decoded first, the other ``fields`` only for the rows found. With ``along`` they are decoded together,
+    which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
+    """
+    starts = [0]
+    for cut in cuts:
+        starts.append(starts[-1] + len(cut.rows))
+    key_columns = read_columns(cuts, keys, fields if along else ())
+    hits = search(key_columns, starts)
+    indices = [index for index, positions in enumerate(hits) if len(positions)]
+    if not indices:
+        return None
+    positions = hits[indices[0]] if len(indices) == 1 else concatenated_positions([hits[index] for index in indices])
+    rest = [field for field in fields if field.name not in key_columns]
+    more: Columns = {}
+    if rest:
+        more = read_columns([cuts[index].part(starts[index], hits[index]) for index in indices], rest)
+    columns = []
+    for wanted in fields:
+        column = more.get(wanted.name)
+        if column is None:
+            column = key_columns[wanted.name]
+            # As take_rows(), but one call less for each column of a lookup.
+            if isinstance(positions, range):
+                column = column.slice(positions.start, len(positions))
+            else:
+                column = column.take(of_integers(positions))
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+    """Return all rows of some cuts, one cut after another, by field name; null if the file has no such column.
+
+    The result includes those of the fields ``along`` that cost little besides the others; see :func:`decoded`.
+    """
+    unpaged: set[int] = set()
+    for cut in cuts:
+        footer = cut.file.footer
+        if len(footer.paged) < len(footer.names):
+            unpaged.update(footer.names.keys() - footer.paged)
+    if not unpaged:
+        return decoded(cuts, fields, along)
+    paged = [field for field in fields if field.id not in unpaged]
+    columns = decoded(cuts, paged, [field for field in along if field.id not in unpaged]) if paged else {}
+    whole = [field for field in fields if field.id in unpaged]
+    if whole:
+        parts = [_from_row_group(cut, whole) for cut in cuts]
+        columns |= {field.name: _concatenated([part[field.name] for part in parts]) for field in whole}
+    return columns
+
+
+def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
+    return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
+
+
+def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
+    """Return the rows of a cut, from whole columns of its row group; null if the file has no such column."""
+    footer = cut.file.footer
+    stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
+    columns = {field.name: pa.nulls(len(cut.rows), field.stored_type) for field in fields if field.name not in stored}
+    if stored:
+        import pyarrow.parquet as pq
+
+        opened = cut.file.opened
+        opened.verify(footer.byte_ranges_of([field.id for field in fields], [cut.group]))
+        source: Any = cut.file.stored() if opened.path is None else opened.path
+        with pq.ParquetFile(source, page_checksum_verification=True) as file:
+            rows = file.read_row_group(cut.position, columns=list(stored.values()), use_threads=False)
+        inside = cut.rows.every() if isinstance(cut.rows, Spans) else np.arange(cut.rows.start, cut.rows.stop)
+        for field in fields:
+            if field.name in stored:
+                column = rows.column(stored[field.name]).combine_chunks()
+                # Copied: a slice would hold the whole row group.
+                column = column if len(inside) == len(column) else column.take(of_integers(inside))
+                columns[field.name] = _as_type(column, field.stored_type)
+    return columns
+
+
+def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
+    """Return the row key columns of decoded columns."""
+    return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
+
+
+def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+    """Return the rows of some cuts, one after another, by field name; null if the file has no such column.
+
+    Each page that has any of them is read once. The result includes those of the fields ``along`` whose pages end at
+    the same rows as those of ``fields``: one more column costs less than another call. Raises OSError or ArrowException
+    if a page is damaged.
+    """
+    wanted = {one.id: one for one in (*fields, *along)}
+    numbers = tuple(wanted)
+    needed = {one.id for one in fields}
+    pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
+    apart = len(cuts) >= APART_CUTS
+    shapes = [_by_shape(cut, numbers, needed, apart=apart) for cut in cuts]
+    parts = [[_Part(cut, columns) for columns in shaped] for cut, shaped in zip(cuts, shapes, strict=True)]
+    missing = _without_cached([part for shaped in parts for part in shaped])
+    if missing:
+        _decode_parts(missing)
+    for cut, shaped in zip(cuts, parts, strict=True):
+        for number in numbers:
+            if number not in cut.group.chunks:
+                pieces[number].append(_Piece(None, range(len(cut.rows))))
+        for part in shaped:
+            piece = _Piece(part.source, part.columns[0][1].positions_from(part.begin))
+            for pages, _ in part.columns:
+                pieces[pages.number].append(piece)
+    whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
+    return {one.name: _join_pieces(pieces[one.id], one) for one in whole}
+
+
+def _by_shape(
+    cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
+) -> Collection[list[tuple[Pages, PageSelection]]]:
+    """Return the pages of a cut, in groups of columns whose pages end at the same rows.
+
+    If ``apart``, columns with a dictionary form groups of their own. Columns that are not ``needed`` are included only
+    if their pages end as those of a needed one.
+    """
+    shared: dict[tuple[object, bool], list[tuple[Pages, PageSelection]]] = {}
+    shapes: set[object] = set()
+    picked: PageSelection | None = None
+    first_rows = None
+    for pages in cut.file.pages(cut.position, cut.group, numbers):
+        if picked is None or pages.first_rows is not first_rows:
+            first_rows = pages.first_rows
+            picked = PageSelection.of(first_rows, cut.group.rows, cut.rows)
+        if pages.number in needed:
+            shapes.add(picked.shape)
+        if picked.shape in shapes:
+            shared.setdefault((picked.shape, apart and pages.chunk.dictionary is not None), []).append((pages, picked))
+    return shared.values()
+
+
+class _Cached(Struct, eq=False):
+    """The rows of some pages that were in the read cache, by field id, as a MemoryFile has them."""
+
+    columns: Mapping[int, pa.Array]
+
+
+class _Part(Struct, eq=False):
+    """Columns of a cut whose pages end at the same rows; their rows begin at ``begin`` of ``source``.
+
+    ``entries`` are the names of their pages in the read cache, column by column; none if there are too many pages.
+    """
+
+    cut: Cut
+    columns: list[tuple[Pages, PageSelection]]
+    entries: Sequence[tuple[CacheKind, Hashable]] = ()
+    source: _Cached | MemoryFile | None = None
+    begin: int = 0
+
+    def name(self) -> None:
+        """Set the entries."""
+        file, position = self.cut.file, self.cut.position
+        entries: list[tuple[CacheKind, Hashable]] = []
+        for pages, picked in self.columns:
+            before = len(entries)
+            for first, last in picked.runs:
+                if last - first > CACHED_PAGES:
+                    return
+                entries += [(CacheKind.ROWS, (file.name, position, pages.number, page)) for page in range(first, last)]
+            if len(entries) - before > CACHED_PAGES:
+                return
+        self.entries = entries
+
+    def take(self, values: Sequence[pa.Array]) -> None:
+        """Take the rows from these values of the entries."""
+        if len(values) == len(self.columns):
+            self.source = _Cached({pages.number: rows for (pages, _), rows in zip(self.columns, values, strict=True)})
+        else:
+            columns, index = {}, 0
+            for pages, picked in self.columns:
+                count = sum(last - first for first, last in picked.runs)
+                columns[pages.number] = pa.concat_arrays(values[index : index + count])
+                index += count
+            self.source = _Cached(columns)
+        self.cut.file.statistics.pages += len(values)
+
+    def keep(self, cache: ReadCache) -> None:
+        """Keep each page of the decoded columns in the cache."""
+        assert self.source is not None
+        entries = iter(self.entries)
+        for pages, picked in self.columns:
+            column = self.source.columns[pages.number]
+            firsts, row = pages.first_rows, self.begin
+            for first, last in picked.runs:
+                for page in range(first, last):
+                    count = (firsts[page + 1] if page + 1 < len(firsts) else self.cut.group.rows) - firsts[page]
+                    rows = column.slice(row, count)
+                    row += count
+                    # Copied: a slice would hold the rows of all pages that were decoded with it.
+                    rows = column if count == len(column) else pa.concat_arrays([rows])
+                    kind, name = next(entries)
+                    cache.keep(kind, name, rows, _ENTRY_BYTES + rows.get_total_buffer_size())
+
+
+def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
+    """Return the parts that are not wholly in the read cache; the others take their rows from there."""
+    entries: list[tuple[CacheKind, Hashable]] = []
+    for part in parts:
+        part.name()
+        entries += part.entries
+    cached = parts[0].cut.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
+    missing, index = [], 0
+    for part in parts:
+        count = len(part.entries)
+        values = [rows for rows in cached[index : index + count] if rows is not None]
+        index += count
+        if count and len(values) == count:
+            part.take(values)
+        else:
+            missing.append(part)
+    return missing
+
+
+def _decode_parts(parts: Sequence[_Part]) -> None:
+    """Read and decode the pages of the parts, and keep them in the read cache if they are few."""
+    _fetch_ahead(parts)
+    files: dict[tuple[tuple[int, bytes], ...], MemoryFile] = {}
+    for part in parts:
+        elements = tuple([(pages.number, pages.chunk.element) for pages, _ in part.columns])
+        file = files.get(elements)
+        if file is None:
+            file = files[elements] = MemoryFile(dict(elements))
+        part.source, part.begin = file, file.rows
+        file.add(part.cut.file, part.cut.group, part.columns)
+    for file in files.values():
+        file.decode()
+    for part in parts:
+        if part.entries:
+            part.keep(part.cut.file.cache)
+
+
+def _fetch_ahead(parts: Sequence[_Part]) -> None:
+    """Fetch all pages of files on a store at once, and of several files concurrently."""
+    byte_ranges: dict[PagedFile, list[ByteRange]] = {}
+    for part in parts:
+        if part.cut.file.is_remote:
+            ahead = byte_ranges.setdefault(part.cut.file, [])
+            for pages, picked in part.columns:
+                ahead += page_ranges(pages, picked.runs)
+    if len(byte_ranges) > 1:
+        with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
+            list(threads.map(telemetry.carried(PagedFile.fetch_ahead), byte_ranges, byte_ranges.values()))
+    else:
+        for file, read in byte_ranges.items():
+            file.fetch_ahead(read)
+
+
+class _Piece(Struct, frozen=True):
+    """The rows of one cut: positions in decoded columns. Without a source, that many nulls."""
+
+    source: _Cached | MemoryFile | None
+    positions: range | Integers
+
+
+def _join_pieces(pieces: Sequence[_Piece], field: Field) -> pa.Array:
+    if len(pieces) == 1 and pieces[0].source is not None:
+        return take_rows(_as_type(pieces[0].source.columns[field.id], field.stored_type), pieces[0].positions)
+    parts = []
+    exact: dict[int, pa.Array] = {}
+    for source, run in groupby(pieces, attrgetter("source")):
+        if source is None:
+            parts.append(pa.nulls(sum(len(piece.positions) for piece in run), field.stored_type))
+            continue
+        column = exact.get(id(source))
+        if column is None:
+            column = exact[id(source)] = _as_type(source.columns[field.id], field.stored_type)
+        parts.append(take_rows(column, concatenated_positions([piece.positions for piece in run])))
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+
+def _as_type(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return column if column.type == kind else as_stored(column, kind)

@@ -1,0 +1,91 @@
+"""A data file on a store as a Python file, for Arrow's readers, and files as datasets, for engines.
+
+Engines do not read a file on a store by themselves, because they check no digests. Every byte goes through
+:meth:`OpenFiles.fetch`, which verifies it. Nor do they read a local file whose path they would interpret.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow.dataset as pads
+    from pyarrow.fs import FileSystem
+
+    from lakebed.files.parquet.open_files import OpenFile, OpenFiles
+
+
+class StoredFile(io.RawIOBase):
+    """A file on a store, verified as it is read. For one thread at a time, which Arrow guarantees."""
+
+    def __init__(self, opened: OpenFile, files: OpenFiles) -> None:
+        self._opened = opened
+        self._files = files
+        self._at = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """True."""
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to an offset."""
+        self._at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._opened.file.size_bytes}[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the current offset."""
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes. Raises as :meth:`OpenFiles.open`; engines show the text, which names the file."""
+        left = self._opened.file.size_bytes - self._at
+        length = left if size < 0 else min(size, left)
+        blocks = self._opened.blocks
+        border = self._at if blocks is None else min(max(self._at, blocks.end), self._at + length)
+        byte_ranges = [(self._at, border - self._at), (border, self._at + length - border)]
+        try:
+            data = b"".join(
+                self._files.fetch(self._opened, [byte_range for byte_range in byte_ranges if byte_range[1] > 0])
+            )
+        except OSError as error:
+            raise self._files.damaged(self._opened.file, str(error)) from error
+        self._at += len(data)
+        return data
+
+
+def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
+    """Return a file as a PyArrow dataset, with the column names of the file.
+
+    Arrow also checks the CRCs of pages, which is the only check of a file without block digests.
+    """
+    return _dataset(arrow_file(opened, files))
+
+
+def local_dataset(path: Path) -> pads.FileSystemDataset:
+    """Return a local file as a PyArrow dataset, for an engine that would interpret its path."""
+    from pyarrow.fs import LocalFileSystem
+
+    return _dataset(str(path), LocalFileSystem())
+
+
+def _dataset(file: pa.NativeFile | str, filesystem: FileSystem | None = None) -> pads.FileSystemDataset:
+    import pyarrow.dataset as pads
+
+    options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
+    kind = pads.ParquetFileFormat(default_fragment_scan_options=options)
+    fragment = kind.make_fragment(file, filesystem)
+    return pads.FileSystemDataset([fragment], fragment.physical_schema, kind)
+
+
+def arrow_file(opened: OpenFile, files: OpenFiles) -> pa.NativeFile:
+    """Return a file on a store, for Arrow's readers."""
+    return pa.PythonFile(StoredFile(opened, files), mode="r")

@@ -1,0 +1,1 @@
+"""The pipeline: operations on whole tables, as tasks that an executor runs."""

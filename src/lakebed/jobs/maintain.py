@@ -1,0 +1,269 @@
+"""Maintains one table: ingests, compacts, rewrites, splits, joins and searches, by the tasks of a pipeline.
+
+:class:`Maintenance` plans on the driver, has tasks run, and commits. It starts a Spark session only if there are tasks.
+
+Core types: :class:`Maintenance`, :class:`MaintenanceReport`.
+
+Errors: DamagedError of the first partition that could not be compacted, after the others were; those of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lakebed.jobs.batch import Place, Tasks
+from lakebed.jobs.executors import (
+    attach_executor,
+    export_executor,
+    ingest_executor,
+    merge_executor,
+    rewrite_executor,
+    search_executor,
+)
+from lakebed.jobs.interrupt import current_stop
+from lakebed.jobs.job_progress import Callback, in_phase
+from lakebed.jobs.run_notes import noted, watching
+from lakebed.model.checks import check_request_key
+from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.operations import TableOperation
+from lakebed.read.inspect.history import committed_on_interrupt
+from lakebed.spark.bulk_import import Importer
+from lakebed.spark.migration import migrate_rows
+from lakebed.table.tracker.runs import Begun, WorkKind
+from lakebed.upkeep.compaction.plan import whole
+from lakebed.upkeep.compaction.run import CompactionReport, Prepared, compact, prepare
+from lakebed.upkeep.export.run import ExportReport, ExportRequest, export
+from lakebed.upkeep.ingest_jobs import IngestReport, ingest
+from lakebed.upkeep.ingest_jobs import prepare as prepare_ingest
+from lakebed.upkeep.retention.erasure.run import ErasureReport, RowsSought, erase_report
+from lakebed.upkeep.retention.run import CollectionReport, collect_garbage
+from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest, rewrite
+from lakebed.upkeep.rewrite.run import prepare as prepare_rewrite
+from lakebed.upkeep.splitting.plan import small
+from lakebed.upkeep.splitting.run import JoinReport, SplitReport, join, split
+from lakebed.write.attach import AttachReport, attach
+from lakebed.write.imports import ImportReport, SourceReading
+from lakebed.write.plan import Method
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from lakebed.table.table import Table
+    from lakebed.table.tracker.recorder import RunHandle
+    from lakebed.upkeep.migration.foreign_table import ForeignTable
+    from lakebed.upkeep.migration.run import MigrationReport, Selection
+
+ROUNDS_MAX = 8
+"""Rounds of compacting, splitting and joining in one call. Each makes partitions smaller; two are enough as a rule."""
+
+
+@dataclass(frozen=True, slots=True)
+class MaintenanceReport:
+    """The result of a round of maintenance, in order; empty parts had nothing to do.
+
+    ``paused`` operations were skipped.
+    """
+
+    table: str
+    online: bool
+    paused: tuple[TableOperation, ...]
+    ingest: IngestReport
+    compactions: tuple[CompactionReport, ...]
+    splits: tuple[SplitReport, ...]
+    joins: tuple[JoinReport, ...]
+    collection: CollectionReport
+
+
+@dataclass(frozen=True, slots=True)
+class DivisionReport:
+    """The result of splitting and joining, with the compaction that a split needed; None: it needed none."""
+
+    split: SplitReport
+    compacted: CompactionReport | None
+    join: JoinReport
+
+    @property
+    def changed_nothing(self) -> bool:
+        """Whether no partition was cut, compacted or joined."""
+        compacted = self.compacted is not None and self.compacted.version is not None
+        return self.split.version is None and self.join.version is None and not compacted
+
+
+@dataclass(frozen=True, slots=True)
+class Maintenance:
+    """The maintenance of one table. ``start`` gives the Spark session; None: there is no Spark, and no shuffle."""
+
+    table: Table
+    tasks: Tasks
+    place: Place
+    start: Callable[[], SparkSession] | None
+    progress: Callback | None = None
+
+    @property
+    def cores(self) -> int:
+        """How many tasks of the table run at once."""
+        return self.tasks.cores(self.table.settings_in_force().memory_limit_bytes)
+
+    def ingest(self, *, force: bool = False, method: Method | None = None) -> IngestReport:
+        """Carry out the open requests that are due, or all; errors that are no file's fault are in the report."""
+        with self.tracked(WorkKind.INGEST) as run:
+            importer = None if self.start is None else Importer(self.start, self.table, self.place, watching(run))
+            planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
+            execute = ingest_executor(self.tasks, self.place, importer)
+            return noted(run, ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
+
+    def bulk_import(
+        self,
+        source: Any,
+        format: str | None,
+        job_id: str | None,
+        reading: SourceReading,
+        *,
+        partition_rows: int | None = None,
+    ) -> ImportReport:
+        """Import a source on Spark; see :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
+        assert self.start is not None
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
+            importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
+            return noted(run, importer.run(source, format, job_id, reading))
+
+    def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
+        """Add the rows of a table of another system, on Spark."""
+        assert self.start is not None
+        with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
+            importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
+            return noted(run, migrate_rows(importer, source, chosen, job_id))
+
+    def attach(self, source: Any, job_id: str | None) -> AttachReport:
+        """Add sorted files as they are; see :meth:`lakebed.jobs.pipeline.Pipeline.attach`."""
+        with self.tracked(WorkKind.ATTACH, key=job_id) as run:
+            return noted(run, attach(self.table, source, job_id, attach_executor(self.tasks, self.place)))
+
+    def export(self, target: Place, wanted: ExportRequest, at: int | None) -> ExportReport:
+        """Export a version; see :meth:`lakebed.jobs.pipeline.Pipeline.export`."""
+        with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
+            execute = export_executor(self.tasks, self.place, target, watching(run, in_phase(self.progress, "export")))
+            made = export(self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores)
+            return noted(run, made)
+
+    def compact(self, strategy: str | None = None) -> CompactionReport:
+        """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""
+        return self._raised(self.merge(prepare(self.table, strategy)))
+
+    def merge(self, prepared: Prepared) -> CompactionReport:
+        """Carry out a plan; partitions that could not be merged are in the report."""
+        merges = (*prepared.planned.whole, *prepared.planned.merges)
+        rows = sum(merge.rows for merge in merges)
+        with self.tracked(WorkKind.COMPACTION, rows, sum(merge.size_bytes for merge in merges)) as run:
+            execute = merge_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "merge")), rows)
+            # With merges, a session is started here, before several threads need it.
+            return noted(run, compact(self.table, prepared, execute, cores=self.cores if merges else 1))
+
+    def rewrite(self, wanted: RewriteRequest) -> RewriteReport:
+        """Delete or change rows; see :meth:`lakebed.jobs.pipeline.Pipeline.rewrite`."""
+        prepared = prepare_rewrite(self.table, wanted)
+        rows = sum(one.rows for one in prepared.planned)
+        with self.tracked(WorkKind.REWRITE, rows) as run:
+            execute = rewrite_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "rewrite")), rows)
+            cores = self.cores if prepared.planned else 1
+            return noted(run, rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
+
+    def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
+        """Find the objects that hold such rows; see :meth:`lakebed.jobs.pipeline.Pipeline.erase_report`."""
+        with self.tracked(WorkKind.ERASE_REPORT) as run:
+            execute = search_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "search")))
+            return erase_report(self.table, rows, also, options, execute)
+
+    def split(self) -> SplitReport:
+        """Cut the partitions that exceed a limit."""
+        with self.tracked(WorkKind.SPLIT) as run, committed_on_interrupt(self.table.log):
+            return noted(run, split(self.table))
+
+    def join(self) -> JoinReport:
+        """Join small neighbours; those that a file keeps apart are compacted first."""
+        groups = small(self.table.state(), self.table.settings_in_force())
+        compacted = self.merge(Prepared(whole(self.table.state(), [one for g in groups for one in g.compact_first])))
+        with self.tracked(WorkKind.JOIN) as run:
+            joined = noted(run, join(self.table))
+        self._raised(compacted)
+        return joined
+
+    def divide(self) -> DivisionReport:
+        """Cut large partitions, which are compacted first where that is necessary, and join small ones."""
+        cut = self.split()
+        compacted = None
+        if cut.compact_first:
+            compacted = self._raised(self.merge(Prepared(whole(self.table.state(), cut.compact_first))))
+        return DivisionReport(cut, compacted, self.join())
+
+    def collect(self) -> CollectionReport:
+        """Delete files that no version needs, and truncate the log."""
+        with self.tracked(WorkKind.GC) as run, committed_on_interrupt(self.table.log):
+            report = noted(run, collect_garbage(self.table))
+        self.table.tracker.trim_if_due()
+        return report
+
+    def maintain(self, *, online: bool, paused: Collection[TableOperation] = ()) -> MaintenanceReport:
+        """Run all operations that are due and not paused; a table that is not ``online`` is neither compacted nor split
+        nor joined.
+        """
+        ingests = TableOperation.INGEST not in paused
+        ingested = self.ingest() if ingests else IngestReport(self.table.name)
+        compactions: list[CompactionReport] = []
+        splits: list[SplitReport] = []
+        joins: list[JoinReport] = []
+        for _ in range(ROUNDS_MAX if online else 0):
+            current_stop().check()
+            compacted = [] if TableOperation.COMPACTION in paused else [self.compact()]
+            cut = None if TableOperation.SPLITTING in paused else self.divide()
+            compacted += [cut.compacted] if cut is not None and cut.compacted is not None else []
+            worked = [one for one in compacted if one.version is not None]
+            compactions += worked
+            splits += [cut.split] if cut is not None and cut.split.version is not None else []
+            joins += [cut.join] if cut is not None and cut.join.version is not None else []
+            if not worked and (cut is None or cut.changed_nothing):
+                break
+        current_stop().check()
+        if compactions and ingests and ingested.crowded_out:
+            ingested = ingested.followed_by(self.ingest())
+        collected = CollectionReport(self.table.name) if TableOperation.GC in paused else self.collect()
+        if ingested.errors:
+            # Raised last, so that an unavailable store of sources does not block the other operations.
+            raise ingested.errors[0]
+        return MaintenanceReport(
+            self.table.name,
+            online,
+            tuple(sorted(paused)),
+            ingested,
+            tuple(compactions),
+            tuple(splits),
+            tuple(joins),
+            collected,
+        )
+
+    def tracked(
+        self, operation: WorkKind, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
+    ) -> AbstractContextManager[RunHandle]:
+        """Record the block as a run on this table. Raises UsageError for a key that is no request key."""
+        if key is not None:
+            check_request_key("job_id", key)
+        table = self.table
+        return table.tracker.running(
+            Begun(
+                operation=operation,
+                table=table.name,
+                table_id=table.id,
+                base_version=table.version,
+                rows_total=rows_total,
+                bytes_total=bytes_total,
+                key=key,
+            )
+        )
+
+    def _raised(self, report: CompactionReport) -> CompactionReport:
+        if report.failed:
+            raise report.failed[0].error
+        return report

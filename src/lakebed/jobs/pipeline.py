@@ -1,0 +1,409 @@
+"""The public interface of the pipeline: operations on whole tables, on Spark or in worker processes.
+
+Every call plans on the driver, submits tasks to Spark or to worker processes, and commits on the driver. Tasks return
+metadata and commit nothing. A session is started when the first call needs one; splitting and garbage collection read
+and write only metadata and need no Java.
+
+Core types: :class:`Pipeline`.
+
+Source: docs/spark.md, docs/clusters.md.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from lakebed.errors import Code
+from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
+from lakebed.jobs.batch import Place, SparkTasks, Tasks
+from lakebed.jobs.executors import check_shared, place_of
+from lakebed.jobs.interrupt import call_thread, interruptible
+from lakebed.jobs.job_progress import Callback, CallProgress
+from lakebed.jobs.maintain import Maintenance, MaintenanceReport
+from lakebed.jobs.worker_pool import WorkerPool
+from lakebed.model.checks import check_method, tuple_of
+from lakebed.model.foreign_errors import optional_imports
+from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
+from lakebed.table.instance import Instance
+from lakebed.table.table import Table
+from lakebed.table.tracker.runs import WorkKind
+from lakebed.upkeep.compaction.run import CompactionReport
+from lakebed.upkeep.export.run import ExportReport, ExportRequest
+from lakebed.upkeep.ingest_jobs import IngestReport
+from lakebed.upkeep.retention.erasure.run import ErasureReport, RowsSought
+from lakebed.upkeep.retention.run import GcReport, gc
+from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest
+from lakebed.upkeep.splitting.run import JoinReport, SplitReport
+from lakebed.write.attach import AttachReport
+from lakebed.write.imports import ImportReport, SourceReading
+from lakebed.write.plan import Method, method_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from lakebed.model.keys import KeyRange
+    from lakebed.upkeep.view_feed import RefreshReport
+
+
+class Pipeline:
+    """Import, ingest, compaction, rewrites, splitting, joining, export and garbage collection, of one instance.
+
+    A ``session`` is used as it is and never stopped. Without one, ``launcher`` selects where Spark runs: a
+    :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
+    is active in this process is used instead of a master. A session that the pipeline starts is stopped by
+    :meth:`close` or at the end of a ``with`` block.
+
+    With ``launcher="in-process"``, or ``"in-process[4]"`` for at most four at once, there is no Spark: tasks run in
+    worker processes of this machine, which end with :meth:`close` or the ``with`` block.
+
+    ``progress`` is called with the progress of each call; by default a bar shows it on a terminal and in a notebook.
+
+    A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
+    its note says what was committed. A second KeyboardInterrupt does not wait.
+
+    Raises UsageError for an instance in memory: tasks run in other processes, which cannot see it.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        session: SparkSession | None = None,
+        *,
+        launcher: Launcher | str | None = None,
+        progress: Callback | str | None = "auto",
+    ) -> None:
+        check_shared(instance, session)
+        self.instance = instance
+        self.progress = CallProgress(progress)
+        self.launcher = Local() if session is not None else launcher_of(launcher)
+        self._given = session
+        self._started: SparkSession | None = None
+        self._active: SparkSession | None = None
+        self._place = Place(instance.url, instance.storage_options, instance.log_url)
+        in_process = self.launcher if isinstance(self.launcher, InProcess) else None
+        self._pool = None if in_process is None else WorkerPool(in_process.workers, in_process.memory_bytes)
+        self._tasks: Tasks = self._pool or SparkTasks(lambda: self.session)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop the workers, and the session if this pipeline started it."""
+        self.instance.tracker.flush()
+        if self._pool is not None:
+            self._pool.close()
+        if self._started is not None:
+            self._started.stop()
+            self._started = None
+            self.__dict__.pop("session", None)
+
+    @cached_property
+    def session(self) -> SparkSession:
+        """The Spark session; starts one if there is none. Raises UsageError without Spark."""
+        if self._given is not None:
+            return self._given
+        if isinstance(self.launcher, InProcess):
+            raise Code.SPARK_REQUIRED(
+                "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
+            )
+        with optional_imports():
+            session = self._active or active_session() if isinstance(self.launcher, Local) else None
+            if session is None:
+                session = self._started = start_session(self.launcher)
+            return session
+
+    def call_thread(self, run: Callable[[], object]) -> threading.Thread:
+        """Return a thread for a call, with the Spark properties of this one if there is a session."""
+        session = self._existing_session()
+        if getattr(session, "_jsparkSession", None) is None:
+            return call_thread(run)
+        from pyspark import InheritableThread
+
+        thread: Any = InheritableThread(run, session=session, name="lakebed-call", daemon=True)
+        return thread  # type: ignore[no-any-return]
+
+    def _existing_session(self) -> SparkSession | None:
+        """Return the session that exists already; None if the first call that needs one would start it."""
+        known: SparkSession | None = self._given or vars(self).get("session")
+        if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
+            # The session of this thread: the thread that does the work would not find it, and start another.
+            self._active = active_session()
+            return self._active
+        return known
+
+    # -- work ---------------------------------------------------------------------------------------------------
+
+    @interruptible
+    def bulk_import(  # noqa: PLR0913 - all that describes a source
+        self,
+        table: Table | str,
+        source: Any,
+        *,
+        format: str | None = None,
+        columns: Mapping[str, str] | None = None,
+        casts: Sequence[str] = (),
+        reading: ReadingOptions | None = None,
+        ignore_extra: bool = False,
+        select: str | None = None,
+        quarantine: str | Path | None = None,
+        job_id: str | None = None,
+        partition_rows: int | None = None,
+        progress: Callback | None = None,
+    ) -> ImportReport:
+        """Add all rows of a source, sorted, in one atomic commit.
+
+        ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame. ``format`` is csv, json,
+        parquet, arrow or orc, by default found as in ``Table.write``; or avro, delta, iceberg, or query, whose source
+        is a Spark SQL query. ``job_id`` is a request key: a repeated import with the same one adds nothing.
+
+        ``columns`` maps fields to the source's columns where the names differ; ``casts`` names the fields whose values
+        may be cast; ``reading`` says of text what would be detected; ``ignore_extra`` leaves out columns that the table
+        lacks. ``select`` is a Spark SQL query over the view ``source``, whose rows are imported instead. With a
+        ``quarantine``, rows that do not fit are written there with the reason, in a folder named by the job.
+
+        Partitions that would exceed ``split_rows`` or ``split_bytes``, or get more than ``partition_rows`` rows, are
+        cut before the import, at sampled keys, and stay cut if it fails. See docs/import.md.
+
+        Raises:
+            UsageError: an invalid argument; a connector that the session lacks; a pipeline without Spark.
+            ExistsError: the quarantine holds rows of another import with the job id.
+            NotFoundError: a path or glob matches nothing.
+            SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
+            DamagedError: a file cannot be read; names it. In every case nothing was imported.
+            UnknownOutcomeError: repeat it with the same ``job_id``.
+        """
+        if self._pool is not None:
+            raise Code.SPARK_REQUIRED(
+                "a bulk import needs Spark: leave out the launcher in-process, or add files by Table.write, or Parquet "
+                "files by Table.submit and ingest"
+            )
+        how = SourceReading(columns or {}, casts, select, quarantine, reading or DETECTED, ignore_extra)
+        maintenance = self.maintenance(table, progress)
+        return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
+
+    @interruptible
+    def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
+        """Add sorted Parquet files as they are, in one atomic commit: copied byte for byte, not sorted, not rewritten.
+
+        ``source`` is a path, folder, glob or URI, or several of them. Every row is checked first: the columns are those
+        of the newest schema or of an earlier one, by field id, name and type, as in an export; there is no null where
+        none may be; every value is one that its type allows; the rows are sorted by row key, then sort key. ``job_id``
+        is as for :meth:`bulk_import`.
+
+        Raises:
+            NotFoundError: a path or glob matches nothing.
+            SchemaMismatchError, BadKeyError, UsageError: a file does not fit, or is not sorted; names it, and the row.
+            DamagedError: a file cannot be read; names it. In every case nothing was attached.
+            UnknownOutcomeError: repeat it with the same ``job_id``.
+        """
+        return self.maintenance(table).attach(source, job_id)
+
+    def read(
+        self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
+    ) -> DataFrame:
+        """Return a DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each
+        task.
+
+        It reads the latest version, or the given one. Raises UsageError, BadKeyError, NotFoundError.
+        """
+        from lakebed.spark.datasource.options import read_options
+
+        target = self._table(table)
+        options = read_options(self._place, target.name, target.schema, ranges)
+        options |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
+        options |= {} if version is None else {"at": str(target.at(version=version).version)}
+        return self.session.read.format("lakebed").options(**options).load()
+
+    @interruptible
+    def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
+        """Carry out the open requests that are due, or all of them with ``force``. Each job is one atomic commit.
+
+        ``method`` is how the rows of a job are sorted, by default by their size: ``sort`` by one task, ``shuffle`` by
+        many, as in a bulk import, which needs Spark. Without Spark it is always ``sort``. Requests that failed or were
+        rejected are in the report, with the reason.
+
+        Raises UsageError for an unknown method, or ``shuffle`` without Spark; StorageError if a store did not answer,
+        or a disk is full: the requests concerned stay open.
+        """
+        asked = None if method is None else method_of(method)
+        if asked is Method.SHUFFLE and self._pool is not None:
+            raise Code.SPARK_REQUIRED(
+                "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
+            )
+        report = self.maintenance(table).ingest(force=force, method=asked)
+        if report.errors:
+            raise report.errors[0]
+        return report
+
+    @interruptible
+    def compact(
+        self, table: Table | str, *, strategy: str | None = None, progress: Callback | None = None
+    ) -> CompactionReport:
+        """Merge the runs that the strategy chooses, by default the table's (setting ``compaction_strategy``).
+
+        ``full`` merges each partition with more than one run into one; for the others see
+        :mod:`lakebed.upkeep.compaction.strategies`. Runs that do not overlap become one without being rewritten.
+        Raises UsageError for an unknown strategy, DamagedError for an input; other partitions are compacted.
+        """
+        return self.maintenance(table, progress).compact(strategy)
+
+    @interruptible
+    def rewrite(
+        self,
+        table: Table | str,
+        *ranges: KeyRange,
+        set: Mapping[str, str] | None = None,
+        where: str | None = None,
+        delete_where: str | None = None,
+        progress: Callback | None = None,
+    ) -> RewriteReport:
+        """Delete rows, or change value columns of rows, in all files that have them, in one atomic commit.
+
+        ``delete_where`` is a predicate in SQL: rows for which it is true are deleted. ``set`` maps value columns to SQL
+        expressions over the row as it was; rows for which ``where`` is true, by default all, take their values. Both
+        apply to rows with a key in any of the ranges, by default to all. Expressions must depend only on their row.
+        Rows that are committed meanwhile are not changed. See docs/erasure.md.
+
+        Raises:
+            UsageError, BadKeyError: nothing to do, an invalid text or range, a key column in ``set``.
+            SchemaMismatchError: an expression of another type, or a value that does not fit: names column and key.
+            RejectedError: another rewrite is under way, a compaction did not end, or the table was restored meanwhile.
+            DamagedError: a file is not what was written; names it. In every case nothing was changed.
+        """
+        wanted = RewriteRequest(ranges, {} if set is None else set, where, delete_where)
+        return self.maintenance(table, progress).rewrite(wanted)
+
+    def split(self, table: Table | str) -> SplitReport:
+        """Cut every partition above ``split_rows`` or ``split_bytes``. Metadata only; needs no Spark."""
+        return self.maintenance(table).split()
+
+    @interruptible
+    def join_partitions(self, table: Table | str, *, progress: Callback | None = None) -> JoinReport:
+        """Join small neighbouring partitions that are together within half of the limits of a split.
+
+        Metadata only, and without Spark, except that partitions are compacted first if a file keeps them apart, because
+        it was merged away in one of them and not in the others.
+
+        Raises DamagedError as :meth:`compact` does; partitions that need no compaction are joined.
+        """
+        return self.maintenance(table, progress).join()
+
+    @interruptible
+    def export(  # noqa: PLR0913 - what, where to, which rows, in what form
+        self,
+        table: Table | str,
+        url: str,
+        *,
+        ranges: Sequence[KeyRange] = (),
+        where: str | None = None,
+        format: str = "parquet",
+        partitions: int | None = None,
+        at: int | None = None,
+        progress: Callback | None = None,
+    ) -> ExportReport:
+        """Write the table's rows in key order to files of about ``file_bytes`` in an empty folder.
+
+        The rows are those of the version ``at``, by default the latest, which is pinned meanwhile. ``where`` is a
+        predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is the largest number of
+        files. The export is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names the schema, and each file
+        with its rows and digest. The storage options are those of the instance if the URL is of the same kind of store;
+        otherwise the environment needs the credentials.
+
+        Raises:
+            UsageError: an unknown format, an invalid predicate, fewer than one partition, an invalid URL.
+            BadKeyError: a range that does not fit the key.
+            ExistsError: the folder is not empty.
+            NotRetainedError: files of that version may be deleted.
+            DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
+        """
+        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions)
+        return self.maintenance(table, progress).export(place_of(url, self.instance), wanted, at)
+
+    @interruptible
+    def erase_report(
+        self,
+        table: Table | str,
+        *ranges: KeyRange,
+        where: str | None = None,
+        also: Sequence[str] = (),
+        progress: Callback | None = None,
+    ) -> ErasureReport:
+        """Find every object that still holds such rows, or their keys; changes nothing.
+
+        The rows are those with a key in any of the ranges, by default all, for which the predicate ``where`` is true.
+        All objects of the table are read, the exports and quarantines on record, and the folders ``also``. ``erased``
+        of the report is true if nothing was found and all was read. See docs/erasure.md for what is not searched.
+
+        Raises:
+            UsageError, BadKeyError: neither a predicate nor a range, or an invalid one, or an invalid URL.
+            StorageError: the store of the table does not answer.
+        """
+        rows = RowsSought(ranges, where)
+        return self.maintenance(table, progress).search(rows, tuple_of("also", also), self.instance.storage_options)
+
+    def gc(self, table: Table | str | None = None, *, dry_run: bool = False, force: bool = False) -> GcReport:
+        """Delete objects that are no longer needed, of one table, or of all tables and dropped ones; needs no Spark.
+
+        That is: files without references for ``history_s``, log entries older than ``log_s``, and objects that were
+        written and never committed for ``orphan_age_s``. Orphans are kept, unless ``force`` is given, if something is
+        in doubt (``GcReport.orphans``): a table that misses files, objects of no known kind, or more orphans than 5% of
+        its objects or 10,000. An error of one table is in ``GcReport.errors``. Lists all objects.
+        """
+        return gc(self.instance, None if table is None else [self._table(table)], dry_run=dry_run, force=force)
+
+    @interruptible
+    def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
+        """Do all that is due: ingest, compact, split and join until nothing is left to do, then collect garbage.
+
+        Compaction follows the table's strategy; partitions that can be split only when they are one run are merged into
+        one. A table that is offline is neither compacted nor split nor joined; operations that are paused
+        (:meth:`lakebed.Instance.pause`) are left out.
+        """
+        maintenance = self.maintenance(table, progress)
+        name = maintenance.table.name
+        return maintenance.maintain(online=self.instance.is_online(name), paused=self.instance.paused(name))
+
+    @interruptible
+    def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:
+        """Add to a view the rows added to its source since the last refresh, in one commit.
+
+        ``anew`` reads the whole source, and replaces all rows of the view. The whole of a large source is read on
+        Spark, if the pipeline has it; all else in this process.
+
+        Raises:
+            UsageError: the table is no view, or its query fails on a row of the source.
+            NotFoundError: its source was dropped.
+            RejectedError: rows of the source were removed or changed, or the versions that the view lacks are no longer
+                retained (``view_not_fed``): refresh it with ``anew``. Or another process fed the view meanwhile.
+            SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
+        """
+        from lakebed.spark.view_backfill import refresh_view
+
+        start = None if self._pool is not None else lambda: self.session
+        maintenance = self.maintenance(view)
+        with maintenance.tracked(WorkKind.REFRESH):
+            return refresh_view(self.instance, maintenance.table, start, self._place, anew=anew)
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _table(self, table: Table | str) -> Table:
+        return table if isinstance(table, Table) else self.instance.table(table)
+
+    def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
+        """Return the maintenance of one table, step by step, for a service."""
+        start = None if self._pool is not None else lambda: self.session
+        if (callback := progress or self.progress.callback) is not None:
+            check_method("progress", callback, "__call__", "function")
+        return Maintenance(self._table(table), self._tasks, self._place, start, callback)

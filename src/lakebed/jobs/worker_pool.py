@@ -1,0 +1,364 @@
+"""Runs tasks in worker processes of this machine, without Spark: at most one a core, and as many as memory allows.
+
+:class:`WorkerPool` hands each task to a worker, a fresh Python that runs :func:`main`. Workers are started when the
+first tasks need them, and kept for the next. A worker reads tasks from its stdin, so that no list of processes shows a
+storage option, and answers on its stdout. Only metadata passes through: a task reads and writes files itself.
+
+Rules:
+
+* *Memory.* A task may use its table's ``memory_limit_bytes`` and :data:`BESIDE_BYTES` beside it. Tasks wait while those
+  that run take up the pool's ``memory_bytes``. A task that needs more than all of it runs alone.
+* *Failures.* A task that fails, or whose worker dies, has an error as its result; the other tasks go on.
+* *Interrupts.* An interrupted call kills the workers that run its tasks.
+* *Lifetime.* Workers end with this process, however it ends, because their stdin does. Their scratch files are deleted
+  with the pool.
+
+Errors: UsageError for arguments and for a closed pool; Error for a worker that died or cannot be started.
+
+Source: docs/decisions/0039-tasks-run-in-worker-processes.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pickle
+import platform
+import queue
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.jobs.batch import answered, attempt, on_one_core
+from lakebed.jobs.job_progress import Callback, Progress
+from lakebed.model.arrays import leave_pandas_out
+from lakebed.model.checks import is_whole, shown
+from lakebed.storage.disk_space import scratch_prefix
+from lakebed.table.tracker.recorder import NO_RUN
+from lakebed.table.tracker.runs import WORKERS, TaskRun
+
+if TYPE_CHECKING:
+    from lakebed.jobs.batch import T, Work
+    from lakebed.jobs.interrupt import Stop
+    from lakebed.table.tracker.recorder import RunHandle
+
+BESIDE_BYTES = 300 * 1024 * 1024
+"""What a task takes beside its memory limit: Python, Arrow, DataFusion and its threads."""
+
+MEMORY_SHARE = 0.8
+"""The share of the machine's memory that tasks may use together by default; the rest is for other processes."""
+
+_START = """
+import json, sys
+sys.path[:] = json.loads(sys.stdin.buffer.readline())
+from lakebed.jobs.worker_pool import main
+main()
+"""
+"""The worker finds modules where this process finds them, and not in the current folder (``-P``)."""
+
+_EXIT_S = 10
+"""How long a worker that closed its stdout may take to exit."""
+
+_LENGTH = struct.Struct("<Q")
+
+
+class WorkerPool:
+    """Runs batches of tasks in at most ``workers`` processes, by default one a core. Several threads may use it.
+
+    ``memory_bytes`` bounds what the tasks that run at once may use together; by default :data:`MEMORY_SHARE` of the
+    machine's memory, or of the container's.
+
+    Raises UsageError for fewer than one worker or byte.
+    """
+
+    def __init__(self, workers: int | None = None, memory_bytes: int | None = None) -> None:
+        for name, given in (("workers", workers), ("memory_bytes", memory_bytes)):
+            if given is not None and not is_whole(given, 1):
+                raise Code.WORKER_NOT_STARTED(f"{name} = {shown(given)}: must be 1 or more", name=name)
+        self._workers = workers or available_cores()
+        self._memory = _MemoryBudget(memory_bytes or int(MEMORY_SHARE * available_memory_bytes()))
+        self._scratch = tempfile.TemporaryDirectory(prefix=scratch_prefix("workers"), ignore_cleanup_errors=True)
+        # The last one used is the first one used again: no more workers are started than run at once.
+        self._idle: queue.LifoQueue[_TaskWorker | None] = queue.LifoQueue()
+        for _ in range(self._workers):
+            self._idle.put(None)
+        self._started: set[_TaskWorker] = set()
+        # Also if the pool is never closed.
+        self._end = weakref.finalize(self, _end_all, self._started, self._scratch)
+
+    def close(self) -> None:
+        """Kill the workers and delete their scratch."""
+        self._end()
+
+    def cores(self, memory_limit_bytes: int) -> int:
+        """Return how many tasks with this memory limit run at once."""
+        return max(1, min(self._workers, self._memory.total_bytes // (memory_limit_bytes + BESIDE_BYTES)))
+
+    def run(  # noqa: PLR0913 - the tasks, what they may use, and who watches and stops them
+        self,
+        values: Sequence[Any],
+        work: Work[T],
+        made: type[T],
+        stop: Stop,
+        *,
+        memory_limit_bytes: int,
+        progress: Callback | None = None,
+        rows: int = 0,
+        run: RunHandle = NO_RUN,
+    ) -> list[T | Error]:
+        """As :meth:`lakebed.jobs.batch.Tasks.run`; ``progress`` is called whenever a task finishes.
+
+        Raises UsageError if the pool is closed.
+        """
+        if not self._end.alive:
+            raise Code.ALREADY_CLOSED("the pipeline is closed, and its workers have ended; make another")
+        batch = _TaskBatch(len(values), progress, rows)
+        first = run.plan_tasks(len(values), WORKERS)
+
+        def run_one(item: int, value: Any) -> T | Error:
+            with self._memory.reserved(memory_limit_bytes + BESIDE_BYTES):
+                answer = self._run_one(pickle.dumps((work, pickle.dumps(value))), batch, stop)
+            batch.finish_one()
+            if isinstance(answer, Error):
+                now = clock.now()
+                run.task(TaskRun(job=run.id, number=first + item, host=platform.node(), finished=now), answer)
+                return answer
+            return answered(answer, made, run, first + item)
+
+        with (
+            stop.cancelling(batch.kill_workers),
+            ThreadPoolExecutor(min(self._workers, max(1, len(values))), "lakebed-task") as threads,
+        ):
+            return list(threads.map(run_one, range(len(values)), values))
+
+    def _run_one(self, message: bytes, batch: _TaskBatch, stop: Stop) -> bytes | Error:
+        """Return the answer of a worker, or why there is none."""
+        worker = self._idle.get()
+        try:
+            stop.check()
+            if worker is not None and worker.has_ended():
+                # Killed while it was idle, or by an interrupt just after it had answered: not a failure of this task.
+                self._started.discard(worker)
+                worker.end()
+                worker = None
+            if worker is None:
+                worker = _TaskWorker(self._scratch.name)
+                self._started.add(worker)
+            batch.busy.add(worker)
+            answer = worker.ask(message)
+            batch.busy.discard(worker)
+            if answer is not None:
+                return answer
+            died, worker = worker, None
+            self._started.discard(died)
+            error = died.death()
+            # A worker that the interrupt killed is not a failure of its task.
+            stop.check()
+            return error
+        finally:
+            self._idle.put(worker)
+
+
+def available_cores() -> int:
+    """Return how many cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def available_memory_bytes(root: Path = Path("/")) -> int:
+    """Return the memory of this machine, or of this container if that has less. ``root`` holds ``sys`` and ``proc``."""
+    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    groups = root / "sys/fs/cgroup"
+    with contextlib.suppress(OSError):
+        # The group of this process (cgroup v2), and those around it, each of which may have a limit.
+        path = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
+        folders = [groups / path, *(groups / path).parents] if path else [groups]
+        files = [folder / "memory.max" for folder in folders if folder.is_relative_to(groups)]
+        for file in (*files, groups / "memory/memory.limit_in_bytes"):
+            with contextlib.suppress(OSError, ValueError):
+                # ValueError: "max", which is no limit.
+                limits.append(int(file.read_text()))
+    return min(limits)
+
+
+class _MemoryBudget:
+    """A number of bytes that several threads reserve parts of, and wait for."""
+
+    def __init__(self, total_bytes: int) -> None:
+        self.total_bytes = total_bytes
+        self._free_bytes = total_bytes
+        self._released = threading.Condition()
+
+    @contextlib.contextmanager
+    def reserved(self, size_bytes: int) -> Iterator[None]:
+        """Hold ``size_bytes`` during the block, or all bytes if there are fewer."""
+        size_bytes = min(size_bytes, self.total_bytes)
+        with self._released:
+            self._released.wait_for(lambda: self._free_bytes >= size_bytes)
+            self._free_bytes -= size_bytes
+        try:
+            yield
+        finally:
+            with self._released:
+                self._free_bytes += size_bytes
+                self._released.notify_all()
+
+
+class _TaskBatch:
+    """The tasks of one call of ``run``: the workers that are busy with them, and how many are done."""
+
+    def __init__(self, tasks: int, progress: Callback | None, rows: int) -> None:
+        self.busy: set[_TaskWorker] = set()
+        self._tasks, self._progress, self._rows = tasks, progress, rows
+        self._done = 0
+        self._reporting = threading.Lock()
+        if progress is not None:
+            progress(Progress(0, rows))
+
+    def kill_workers(self) -> None:
+        for worker in self.busy.copy():
+            worker.kill()
+
+    def finish_one(self) -> None:
+        with self._reporting:
+            self._done += 1
+            if self._progress is not None:
+                self._progress(Progress(self._rows * self._done // self._tasks, self._rows))
+
+
+class _TaskWorker:
+    """One worker process. Used by one thread at a time, except :meth:`kill`."""
+
+    def __init__(self, scratch: str) -> None:
+        if not sys.executable:
+            raise Code.WORKER_NOT_STARTED("sys.executable is empty, so worker processes cannot be started: use Spark")
+        inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - this Python, with the program above
+                [sys.executable, "-P", "-c", _START],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env=inherited | {"TMPDIR": scratch},
+                # Ctrl-C reaches only this process, which then ends the workers.
+                process_group=0,
+            )
+        except OSError as error:
+            raise Code.WORKER_FAILED(
+                f"cannot start a worker process: {error}; free memory or processes, or use Spark"
+            ) from error
+        self._greeting: bytes = json.dumps(sys.path).encode() + b"\n"
+
+    def ask(self, message: bytes) -> bytes | None:
+        """Hand over a task and wait for the answer; None if the worker died."""
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(self._greeting)
+            self._greeting = b""
+            _write_frame(stdin, message)
+        except BrokenPipeError:
+            return None
+        return _read_frame(stdout)
+
+    def death(self) -> Error:
+        """Return why a worker gave no answer."""
+        try:
+            code = self._process.wait(_EXIT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            code = self._process.wait()
+        self._close_pipes()
+        if code == -signal.SIGKILL:
+            return Code.WORKER_KILLED(
+                "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
+                "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
+                exit_code=code,
+            )
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
+        return Code.WORKER_FAILED(f"the worker process of a task {how}; see what it wrote to stderr", exit_code=code)
+
+    def has_ended(self) -> bool:
+        """Return whether the process is gone."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """Kill the process, from any thread. May be called again."""
+        # Popen does not kill a process that it has waited for, whose number may be reused.
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill the process, wait for it and close its pipes."""
+        self.kill()
+        self._process.wait()
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                # Closing flushes what the worker did not read.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+
+
+def _end_all(workers: set[_TaskWorker], scratch: tempfile.TemporaryDirectory[str]) -> None:
+    while workers:
+        workers.pop().end()
+    scratch.cleanup()
+
+
+# -- in the worker ----------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    """Run the tasks that come on stdin, one at a time, on one core. Ends with stdin, also in the middle of a task."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Before DataFusion is imported.
+    leave_pandas_out()
+    on_one_core()
+    # What a library prints must not get between the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    threading.Thread(target=_receive, args=(sys.stdin.buffer, messages), daemon=True).start()
+    while True:
+        # Written by the process that started this one, to a pipe of its own.
+        work, payload = pickle.loads(messages.get())  # noqa: S301
+        _write_frame(answers, attempt(work, payload))
+
+
+def _receive(pipe: IO[bytes], messages: queue.SimpleQueue[bytes]) -> None:
+    while (message := _read_frame(pipe)) is not None:
+        messages.put(message)
+    os._exit(0)
+
+
+# -- messages: their length in eight bytes, then their bytes ----------------------------------------------------
+
+
+def _write_frame(pipe: IO[bytes], data: bytes) -> None:
+    pipe.write(_LENGTH.pack(len(data)))
+    pipe.write(data)
+    pipe.flush()
+
+
+def _read_frame(pipe: IO[bytes]) -> bytes | None:
+    """Return the next message; None if the pipe ended before it was whole."""
+    head = pipe.read(_LENGTH.size)
+    if len(head) < _LENGTH.size:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    data = pipe.read(length)
+    return data if len(data) == length else None

@@ -1,0 +1,255 @@
+"""Settings of a table: name, unit, default, bounds or choices, and help.
+
+:class:`Settings` has the values in force: a table's own value comes before the instance's default, which comes before
+the default here. Only values that a user set are stored, by name.
+
+Rules. Values are validated before they are stored. Dependencies between settings are computed only here
+(:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own value. A
+stored name that this version does not have is an error, never ignored. Pure: no I/O.
+
+Source: docs/decisions/0041, 0044; docs/retention.md for the four times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import Code, Error
+from lakebed.model.checks import shown
+from lakebed.model.wording import did_you_mean
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+
+class Strategy(StrEnum):
+    """How compaction chooses runs; the rules are in :mod:`lakebed.upkeep.compaction.strategies`."""
+
+    BASIC = "basic"
+    SIZE_RATIO = "size-ratio"
+    BY_BYTES = "by-bytes"
+    FULL = "full"
+
+
+class SchemaGrowth(StrEnum):
+    """How columns of written rows that are not fields of the table are treated."""
+
+    REFUSE = "refuse"
+    ADD = "add"
+
+
+def _setting(default: float, unit: str, minimum: float, maximum: float, text: str) -> Any:
+    return field(default=default, metadata={"unit": unit, "min": minimum, "max": maximum, "help": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The values in force. Units are in the names' endings or in :func:`describe`."""
+
+    split_rows: int = _setting(50_000_000, "rows", 2, 10**12, "a partition with more rows is split")
+    split_bytes: int = _setting(4 * GIB, "bytes", 1024, 2**50, "a partition with more bytes is split")
+    join_share: float = _setting(
+        0.1,
+        "share",
+        0.0,
+        0.5,
+        "neighbouring partitions are joined up to this share of split_rows and split_bytes; 0: never",
+    )
+    file_bytes: int = _setting(
+        256 * MIB, "bytes", 4096, 4 * GIB, "a data file is cut at about this size; small footers keep point reads quick"
+    )
+    page_rows: int = _setting(1_000, "rows", 100, 1_000_000, "rows in a data page; a point read decodes one per column")
+    page_bytes: int = _setting(128 * 1024, "bytes", 1024, 64 * MIB, "bytes in a data page, if reached before page_rows")
+    row_group_rows: int = _setting(1_000_000, "rows", 1_000, 2**30, "rows in a Parquet row group")
+    bloom_fpp: float = _setting(
+        0.001, "probability", 0.000_001, 0.5, "false positives of the bloom filter on the row key"
+    )
+    memory_limit_bytes: int = _setting(
+        512 * MIB, "bytes", 64 * MIB, 2**40, "memory that one sort or merge may use for rows"
+    )
+    value_bytes_max: int = _setting(
+        64 * MIB, "bytes", 8192, GIB, "a row whose values take more in memory, alone or together, is refused"
+    )
+    schema_growth: SchemaGrowth = field(
+        default=SchemaGrowth.REFUSE,
+        metadata={
+            "unit": "name",
+            "choices": SchemaGrowth,
+            "help": "unknown columns of written rows: refuse them, or add nullable fields for them",
+        },
+    )
+    ingest_bytes_min: int = _setting(
+        1 * GIB, "bytes", 0, 2**50, "open requests are ingested once their files have this many bytes in total"
+    )
+    ingest_age_s: int = _setting(300, "seconds", 0, 10**9, "or once one of them is this old")
+    ingest_bytes_max: int = _setting(
+        5 * GIB, "bytes", 1, 2**50, "an ingest job takes no more bytes, unless one request alone is larger"
+    )
+    ingest_tries_max: int = _setting(3, "tries", 1, 1_000, "a request that failed this often is rejected")
+    compaction_strategy: Strategy = field(
+        default=Strategy.SIZE_RATIO,
+        metadata={"unit": "name", "choices": Strategy, "help": "which runs of a partition compaction merges"},
+    )
+    compaction_batch_runs: int = _setting(12, "runs", 2, 1_000, "basic, size-ratio: runs that one job merges at most")
+    compaction_ratio: float = _setting(
+        3.0, "times", 0.1, 100, "size-ratio: runs are merged if all but the largest have this many times its bytes"
+    )
+    compaction_run_bytes: int = _setting(
+        1 * GIB, "bytes", 1024, 2**50, "a run of this many bytes in a partition is merged only by full"
+    )
+    runs_max: int = _setting(
+        10_000, "runs", 0, 2**31, "files for a partition with more runs are refused until it is compacted; 0: never"
+    )
+    job_deadline_s: int = _setting(
+        6 * 3600,
+        "seconds",
+        1,
+        30 * 86_400,
+        "an open job older than this may be closed by anyone; its commit is refused",
+    )
+    history_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "how long versions stay readable, and the files that only they refer to are kept"
+    )
+    log_s: int = _setting(
+        7 * 86_400,
+        "seconds",
+        0,
+        10**9,
+        "how long log entries, commit ids and job ids are kept; or history_s, if that is longer",
+    )
+    orphan_age_s: int = _setting(
+        86_400, "seconds", 0, 10**9, "an object not committed within this time may be deleted, and its commit refused"
+    )
+    jobs_kept_s: int = _setting(
+        7 * 86_400, "seconds", 0, 10**9, "how long records of job runs are kept; the instance's value counts"
+    )
+
+    @property
+    def log_retention_s(self) -> int:
+        """How long log entries and request keys are kept: at least as long as the versions that need them."""
+        return max(self.log_s, self.history_s)
+
+
+_FIELDS = {f.name: f for f in fields(Settings)}
+NAMES = tuple(_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One row of the table of settings: a number between two bounds, or one of several names."""
+
+    name: str
+    unit: str
+    default: int | float | str
+    minimum: int | float | None
+    maximum: int | float | None
+    choices: tuple[str, ...]
+    help: str
+
+
+def describe() -> list[Described]:
+    """Return every setting with its unit, default, bounds or choices, and help, in the order of the class."""
+    return [
+        Described(
+            name=f.name,
+            unit=f.metadata["unit"],
+            default=f.default,  # type: ignore[arg-type]
+            minimum=f.metadata.get("min"),
+            maximum=f.metadata.get("max"),
+            choices=tuple(choice.value for choice in f.metadata.get("choices", ())),
+            help=f.metadata["help"],
+        )
+        for f in fields(Settings)
+    ]
+
+
+def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
+    """Return the changes as they are stored; None resets a setting to its default.
+
+    Raises UsageError, which names the setting, the value, and the bounds or choices.
+    """
+    known = {d.name: d for d in describe()}
+    valid: dict[str, int | float | str | None] = {}
+    for name, value in changes.items():
+        setting = known.get(name)
+        if setting is None:
+            raise Code.SETTING_UNKNOWN(
+                f"unknown setting {shown(name)}; settings: {', '.join(NAMES)}{did_you_mean(name, NAMES)}", setting=name
+            )
+        if value is None:
+            valid[name] = None
+        else:
+            valid[name] = _choice(setting, value) if setting.choices else _number(setting, value)
+    return valid
+
+
+def _choice(setting: Described, value: Any) -> str:
+    if not isinstance(value, str) or value not in setting.choices:
+        raise Code.SETTING_INVALID(
+            f"{setting.name} must be one of {', '.join(setting.choices)}, not {shown(value)}", setting=setting.name
+        )
+    return str(value)
+
+
+def _number(setting: Described, value: Any) -> int | float:
+    assert setting.minimum is not None
+    assert setting.maximum is not None
+    kind = float if isinstance(setting.default, float) else int
+    try:
+        number = kind(value) if isinstance(value, str) else value
+    except ValueError:
+        number = value
+    if isinstance(number, bool) or not isinstance(number, int | float):
+        raise _not_a_number(setting, value)
+    # Before the conversion to int, which fails for infinity and NaN.
+    if not setting.minimum <= number <= setting.maximum:
+        raise Code.SETTING_INVALID(
+            f"{setting.name} = {shown(value)}: must lie between {setting.minimum} and {setting.maximum} {setting.unit}",
+            setting=setting.name,
+        )
+    if kind is int and number != int(number):
+        raise _not_a_number(setting, value)
+    return kind(number)
+
+
+def _not_a_number(setting: Described, value: Any) -> Error:
+    return Code.SETTING_INVALID(
+        f"{setting.name} must be a number of {setting.unit}, not {shown(value)}", setting=setting.name
+    )
+
+
+def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
+    """Return the settings of a table, from the instance's defaults and the table's own values.
+
+    Raises UnsupportedFormatError for a setting or a choice that this version does not have, DamagedError for a value
+    that is not a number.
+    """
+    values = {**defaults, **own}
+    for name, value in values.items():
+        described = _FIELDS.get(name)
+        if described is None:
+            raise Code.FORMAT_TOO_NEW(
+                f"the stored setting {name} is unknown: set by a newer Lakebed; upgrade to use the table"
+            )
+        if "choices" in described.metadata:
+            values[name] = _chosen(name, described.metadata["choices"], value)
+        elif type(value) is not type(described.default) and type(value) is not int:
+            raise Code.SETTING_DAMAGED(
+                f"setting {name} is stored as {value!r}, which is not a valid number; set it again"
+            )
+    return Settings(**values)
+
+
+def _chosen(name: str, choices: type[StrEnum], value: str) -> StrEnum:
+    try:
+        return choices(value)
+    except ValueError:
+        raise Code.FORMAT_TOO_NEW(
+            f"{name} is {shown(value)}: set by a newer Lakebed; upgrade to use the table"
+        ) from None

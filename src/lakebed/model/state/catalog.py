@@ -1,0 +1,218 @@
+"""The catalog: the tables of an instance by name, and the instance's defaults of settings.
+
+The catalog is a log of its own, with the same rules as a table's log. A table is addressed by id, so a rename moves
+nothing. A table is created by writing entry 1 of its own log, and then registering its name here. If another creation
+took the name first, the new log is an orphan. Before orphan logs are deleted, a fence refuses the registration of every
+table whose creation began earlier. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Any, assert_never
+
+import msgspec
+from msgspec import Meta, Struct, field
+from msgspec.structs import replace
+
+from lakebed.errors import Code
+from lakebed.model.documents import UNREADABLE, reading
+from lakebed.model.operations import TableOperation
+from lakebed.model.state.fields import Id, SettingChanges, Settings, TableName, Whole, checked, decode
+from lakebed.model.state.transactions.resolution import Rejected, Repeated
+
+
+class CatalogTable(Struct, frozen=True):
+    """A table's name, whether maintenance runs on it (online), and its operations that are paused."""
+
+    id: str
+    name: str
+    online: bool = True
+    paused: frozenset[TableOperation] = frozenset()
+
+
+class CatalogState(Struct, frozen=True, dict=True):
+    """All tables of an instance by id, and the defaults of settings, at one version of the catalog's log."""
+
+    version: int = 0
+    tables: Mapping[str, CatalogTable] = field(default_factory=dict)
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    creations_from: int = 0
+
+    def named(self, name: str) -> CatalogTable | None:
+        """Return the table with the name; None if there is none."""
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, CatalogTable]:
+        return {table.name: table for table in self.tables.values()}
+
+
+class RegisterTable(Struct, frozen=True, omit_defaults=True, tag_field="type", tag="register_table"):
+    """Register the name of a table whose log exists. ``base_version`` is the catalog's version when the creation began.
+
+    ``online``: whether splitting and compaction run on the table from the start.
+    """
+
+    table: Id
+    name: TableName
+    base_version: Whole
+    online: bool = True
+
+
+class RenameTable(Struct, frozen=True, tag_field="type", tag="rename_table"):
+    """Rename a table."""
+
+    table: Id
+    name: TableName
+
+
+class PurgeTable(Struct, frozen=True, tag_field="type", tag="purge_table"):
+    """Remove a table from the catalog, before the last entry of its log is written."""
+
+    table: Id
+
+
+class SetOnline(Struct, frozen=True, tag_field="type", tag="set_online"):
+    """Switch splitting and compaction of a table on or off."""
+
+    table: Id
+    online: bool
+
+
+class PauseOperations(Struct, frozen=True, tag_field="type", tag="pause_operations"):
+    """Pause or resume operations of a table; other operations are unchanged."""
+
+    table: Id
+    operations: Annotated[tuple[TableOperation, ...], Meta(min_length=1)]
+    paused: bool
+
+
+class SetDefaults(Struct, frozen=True, tag_field="type", tag="set_defaults"):
+    """Change the instance's defaults of settings; None resets one."""
+
+    changes: SettingChanges
+
+
+class FenceCreations(Struct, frozen=True, tag_field="type", tag="fence_creations"):
+    """Refuse to register tables whose creation began before this entry, so that their logs may be deleted."""
+
+
+CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOperations | SetDefaults | FenceCreations
+"""Changes as the log stores them, a tagged union: the field ``type`` names the change."""
+
+
+def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejected | Repeated:
+    """Return the change to log, or why it is refused."""
+    match change:
+        case RegisterTable() | RenameTable():
+            holder = state.named(change.name)
+            if holder is not None:
+                return Rejected(Code.TABLE_EXISTS, f"a table named {change.name!r} exists already")
+            if isinstance(change, RenameTable) and change.table not in state.tables:
+                return Rejected(Code.TABLE_DROPPED, "the table is gone")
+            if isinstance(change, RegisterTable) and change.base_version < state.creations_from:
+                text = "logs of tables without a name were deleted meanwhile; create the table again"
+                return Rejected(Code.PROPOSAL_OUTDATED, text)
+        case PurgeTable() | SetOnline() | PauseOperations():
+            if change.table not in state.tables:
+                return Rejected(Code.TABLE_DROPPED, "the table is gone")
+        case SetDefaults() | FenceCreations():
+            pass
+        case _:
+            assert_never(change)
+    return change
+
+
+def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
+    """Return the catalog after the change, part of entry ``version``. Raises DamagedError for a misfit."""
+    if isinstance(resolve(change, state), Rejected):
+        raise Code.TRANSACTION_IMPOSSIBLE(
+            f"catalog entry {version} does not fit the catalog: {change}", version=version
+        )
+    tables = dict(state.tables)
+    defaults, creations_from = state.defaults, state.creations_from
+    match change:
+        case RegisterTable():
+            tables[change.table] = CatalogTable(change.table, change.name, change.online)
+        case RenameTable():
+            tables[change.table] = replace(tables[change.table], name=change.name)
+        case PurgeTable():
+            del tables[change.table]
+        case SetOnline():
+            tables[change.table] = replace(tables[change.table], online=change.online)
+        case PauseOperations():
+            before, named = tables[change.table].paused, frozenset(change.operations)
+            paused = before | named if change.paused else before - named
+            tables[change.table] = replace(tables[change.table], paused=paused)
+        case SetDefaults():
+            defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
+        case FenceCreations():
+            creations_from = version
+        case _:
+            assert_never(change)
+    return CatalogState(version, tables, defaults, creations_from)
+
+
+def violations_of(state: CatalogState) -> Iterator[str]:
+    """Yield the invariants that the catalog violates, as text: each table has an id and a name of its own."""
+    names = {table.name for table in state.tables.values()}
+    if len(names) != len(state.tables):
+        yield f"tables have names of their own: {len(state.tables)} tables have {len(names)} names"
+    for key, table in state.tables.items():
+        if table.id != key:
+            yield f"tables are found by their ids: {key} finds {table.id}"
+    if not 0 <= state.creations_from <= state.version:
+        yield f"fences are of past versions: creations from {state.creations_from} at {state.version}"
+
+
+_DECODER: msgspec.json.Decoder[CatalogChange] = msgspec.json.Decoder(CatalogChange)
+
+
+def decode_change(document: bytes) -> CatalogChange:
+    """Decode a change from JSON. Raises UnsupportedFormatError for an unknown type, DamagedError for a bad one."""
+    with reading("not a catalog change"):
+        return decode(document, _DECODER, "a catalog change")
+
+
+_PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decoder[CatalogChange]] = {
+    "msgpack": msgspec.msgpack.Decoder(CatalogChange),
+    "json": _DECODER,
+}
+
+
+def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogChange:
+    """Decode a change sent as ``msgpack`` or ``json``. Raises UsageError if it is malformed."""
+    try:
+        return _PROPOSED[format].decode(data)
+    except UNREADABLE as error:
+        raise Code.REQUEST_INVALID(f"not a change of the catalog: {str(error)[:300]}") from error
+
+
+class CatalogDocument(Struct, frozen=True, omit_defaults=True):
+    """The whole catalog as it is stored."""
+
+    version: Whole
+    tables: list[tuple[Id, TableName, bool]]
+    defaults: Settings
+    creations_from: Whole = 0
+    paused: dict[Id, list[TableOperation]] = {}
+
+
+def encode_state(state: CatalogState) -> dict[str, Any]:
+    """Return the JSON document of the whole catalog."""
+    tables = [(table.id, table.name, table.online) for table in state.tables.values()]
+    paused = {table.id: sorted(table.paused) for table in state.tables.values() if table.paused}
+    return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from, paused))
+
+
+def decode_state(document: Mapping[str, Any]) -> CatalogState:
+    """Decode the catalog from its JSON document. Raises DamagedError if it is malformed."""
+    with reading("not the state of a catalog"):
+        stored = msgspec.convert(document, CatalogDocument)
+        tables = {
+            table: CatalogTable(table, name, online, frozenset(stored.paused.get(table, ())))
+            for table, name, online in stored.tables
+        }
+        return CatalogState(stored.version, tables, stored.defaults, stored.creations_from)

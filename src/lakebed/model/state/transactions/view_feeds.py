@@ -1,0 +1,90 @@
+"""Feeds views: tables filled from the committed rows of another table, once for each of its versions. Pure.
+
+A view records the version of its source up to which it has the rows. A feed adds files of later rows in one entry with
+the version that they lead to, and only if it begins at the recorded version. So no row is added twice if two processes
+feed the view at the same time, or one repeats a feed of unknown outcome. Only feeds add or remove rows of a view.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from lakebed.errors import Code
+from lakebed.model.files import NewFile
+from lakebed.model.keys import ALL_KEYS
+from lakebed.model.state.fields import Positive, StoredAsIs, Whole
+from lakebed.model.state.transactions.add_files import AddFiles, ProposeFiles
+from lakebed.model.state.transactions.removals import ProposeRemoval, RemoveRange
+from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
+
+if TYPE_CHECKING:
+    from lakebed.model.state.reference_lists import ReferenceCounts
+    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.transactions.schema_changes import AlterSchema
+
+
+class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
+    """Files with the rows of the source after its version ``since``, up to ``until``.
+
+    ``anew``: they replace all rows of the view. ``base_version`` is that of the view when the feed began.
+    """
+
+    files: tuple[NewFile, ...]
+    base_version: Whole
+    since: Whole
+    until: Whole
+    anew: bool = False
+
+    def resolve(
+        self, state: TableState
+    ) -> tuple[RemoveRange | AlterSchema | AddFiles | AdvanceView, ...] | Rejected | Repeated | TooOld | TooManyRuns:
+        """Return the files and the version, preceded by the removal of the rows that they replace."""
+        if refused := self._refused(state):
+            return refused
+        now = replace(state, view=None)
+        steps: list[RemoveRange | AlterSchema | AddFiles | AdvanceView] = []
+        if self.anew:
+            removed = ProposeRemoval((ALL_KEYS,)).resolve(now)
+            if isinstance(removed, Rejected):
+                return removed
+            if isinstance(removed, RemoveRange):
+                steps.append(removed)
+                now = removed.apply(now)
+        if self.files:
+            added = ProposeFiles(self.files, base_version=self.base_version).resolve(now)
+            if isinstance(added, Rejected | Repeated | TooOld | TooManyRuns):
+                return added
+            steps += added if isinstance(added, tuple) else (added,)
+        return (*steps, AdvanceView(self.until))
+
+    def _refused(self, state: TableState) -> Rejected | Repeated | None:
+        if state.view is None:
+            return Rejected(Code.PROPOSAL_INVALID, "the table is no view")
+        if state.view.version == self.since:
+            return None
+        if state.view.version == self.until and not self.anew:
+            return Repeated(state.version)
+        text = (
+            f"the view was fed meanwhile: it has version {state.view.version} of its source, and this feed begins at "
+            f"{self.since}; refresh it again"
+        )
+        return Rejected(Code.PROPOSAL_OUTDATED, text, {"version": state.view.version})
+
+
+class AdvanceView(StoredAsIs, frozen=True, tag="advance_view"):
+    """Record that the view has the rows of its source up to this version."""
+
+    version: Positive
+
+    def apply(self, state: TableState) -> TableState:
+        """Return the state with the version, which may be lower than before if the view was restored and fed again."""
+        if state.view is None:
+            raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
+        return replace(state, view=replace(state.view, version=self.version))
+
+    def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
+        """Report the version of the source."""
+        return Description(f"to version {self.version} of the source")

@@ -1,0 +1,329 @@
+"""The change feed of a table: reads the changes of versions as one stream, in bounded memory.
+
+Rows come by version; in a version first the removed ranges and then the rows, in key order. The states between the two
+versions come from the log, one entry after another. Rows come from the files that the entry added; if rows may have
+been deleted too, both states are read and compared.
+
+Errors: NotRetainedError for a version that is too old, before or while the stream is read; it says from which version
+on a feed can start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from lakebed.errors import Code, NotRetainedError
+from lakebed.log.replay import replay
+from lakebed.model.arrays import of_binary
+from lakebed.model.checks import is_whole, shown
+from lakebed.model.state.time_travel import moment_in
+from lakebed.read.changes.change_rows import ChangeKind, change_rows, change_schema, removed_ranges
+from lakebed.read.changes.comparison import differences
+from lakebed.read.changes.plan import Scope, VersionChange, cut_at, version_change
+from lakebed.read.rows.key_ranges import shared
+from lakebed.read.rows.plan import plan
+from lakebed.read.rows.row_stream import RowStream
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    import pyarrow as pa
+
+    from lakebed.engine.predicate import Predicate
+    from lakebed.log.checkpoint import Head
+    from lakebed.model.keys import EncodedRange, KeyRange
+    from lakebed.model.schema import Schema
+    from lakebed.model.state.table_state import TableState
+    from lakebed.read.changes.plan import Compared
+    from lakebed.read.rows.plan import QueryPlan
+    from lakebed.read.snapshot.table_reads import TableReads
+
+
+KEYS_MAX = 8192
+KEYS_BYTES = 16 * 1024 * 1024
+"""The most keys that are looked up at once, and about the bytes of their rows, by the size of the rows that came."""
+
+
+def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the caller's choice
+    table: TableReads,
+    since: int | datetime | str,
+    until: int | datetime | str | None = None,
+    *,
+    ranges: Sequence[KeyRange] = (),
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    removed_rows: bool = False,
+) -> tuple[Schema, RowStream]:
+    """As :meth:`lakebed.table.table.Table.changes`, with stored rows, and their schema. ``removed_rows``: a removed
+    range is returned as a delete of each removed row, for readers who may not see the range.
+    """
+    known = table.log.head
+    newest = table.snapshot().state
+    first = version_of(table, "since", since, newest)
+    last = newest.version if until is None else version_of(table, "until", until, newest)
+    if last < first:
+        raise Code.ARGUMENT_INVALID(f"until = {last} is an older version than since = {first}")
+    if first < newest.earliest_retained_version and first < last:
+        raise _too_old(first, newest)
+    # Without changes, the version of the columns need not be retained any more.
+    is_there = newest.earliest_retained_version <= last < newest.version and last
+    present = table.at(version=last).state if is_there else newest
+    feed = Feed.of(table, present, present.created.codec.encode_ranges(ranges), columns, where)
+    feed = replace(feed, removed_rows=removed_rows)
+    return feed.schema, feed.stream(known if known.version == first > 0 else None, first, last)
+
+
+def follow(  # noqa: PLR0913 - as for changes
+    table: TableReads,
+    since: int | datetime | str | None = None,
+    *,
+    ranges: Sequence[KeyRange] = (),
+    columns: Sequence[str] | None = None,
+    where: str | None = None,
+    wait: Callable[[], None],
+) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    """Return the schema and the rows of the changes after a version, by default the latest; the rows never end.
+
+    ``wait`` is called when there are no more. Rows are read with the schema at that time; the columns are those of the
+    call.
+
+    Raises as :func:`changes`, and while it follows UsageError if one of the columns is dropped or renamed.
+    """
+    head, newest = table.log.head, table.state()
+    first = newest.version if since is None else version_of(table, "since", since, newest)
+    if first < min(newest.version, newest.earliest_retained_version):
+        raise _too_old(first, newest)
+    feed = Feed.of(table, newest, newest.created.codec.encode_ranges(ranges), columns, where)
+
+    def rows() -> Generator[pa.RecordBatch]:
+        now = head if head.version == first > 0 else replay(table.log, first)
+        reading = feed
+        while True:
+            now = yield from reading.rows(now, reading.present.version)
+            while (present := table.state()).version == now.version:
+                wait()
+            if present.dropped:
+                raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {present.version}", table=present.table)
+            reading = Feed.of(table, present, feed.scope.ranges, feed.names, where)
+
+    return feed.arrow, rows()
+
+
+@dataclass(frozen=True, slots=True)
+class Feed:
+    """The parameters of the feed. Rows are read with the schema of ``present``, the state at the last version."""
+
+    table: TableReads
+    present: TableState
+    names: tuple[str, ...]
+    arrow: pa.Schema
+    scope: Scope
+    where: Predicate | None
+    removed_rows: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        table: TableReads,
+        present: TableState,
+        ranges: Sequence[EncodedRange],
+        columns: Sequence[str] | None,
+        where: str | None = None,
+    ) -> Feed:
+        """Check the arguments; the ranges are disjoint, in key order. Raises UsageError."""
+        schema = present.created
+        names = schema.project(columns)
+        scope, predicate = _scope(tuple(ranges), where, schema)
+        return cls(table, present, names, change_schema(schema, names), scope, predicate)
+
+    @property
+    def schema(self) -> Schema:
+        """The schema that all rows have."""
+        return self.present.created
+
+    def stream(self, head: Head[TableState] | None, first: int, last: int) -> RowStream:
+        """Return the changes of the versions after the first, up to the last; ``head`` is that of the first, if it is
+        known.
+
+        Raises NotRetainedError while it is read.
+        """
+
+        def rows() -> Generator[pa.RecordBatch]:
+            if first < last:
+                yield from self.rows(replay(self.table.log, first) if head is None else head, last)
+
+        return RowStream(self.arrow, rows())
+
+    def rows(self, head: Head[TableState], last: int) -> Generator[pa.RecordBatch, None, Head[TableState]]:
+        """Return the changes of the versions after a head, up to the last; returns the head there."""
+        log = self.table.log
+        try:
+            for following, steps in log.past.after(head, last):
+                with closing(self._version_rows(version_change(head.state, steps, self.present))) as batches:
+                    yield from batches
+                head = following
+        except NotRetainedError as error:
+            earliest = self.table.state().earliest_retained_version
+            text = f"{error.message}. The changes since version {earliest} are retained"
+            raise error.restated(text, earliest_retained_version=earliest) from error.__cause__
+        return head
+
+    def _version_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
+        removed = list(shared(change.removed, self.scope.ranges))
+        if removed and self.removed_rows:
+            yield from self._whole(self._scan(plan(change.before, removed), self.names), ChangeKind.DELETE, change)
+        elif removed:
+            yield removed_ranges(removed, change.version, self.arrow, self.schema)
+        if change.aged:
+            yield from self._aged_rows(change)
+        for keys, compared in cut_at(change.compared):
+            scope = self.scope.within(keys)
+            if compared:
+                yield from self._compared_rows(change, change.compared_rows((keys,), scope))
+            elif change.files and change.merges:
+                yield from self._updated_rows(change, scope)
+            elif change.files:
+                yield from self._whole(self._scan(change.added_rows(scope), self.names), ChangeKind.INSERT, change)
+
+    def _whole(self, rows: RowStream, kind: ChangeKind, change: VersionChange) -> Generator[pa.RecordBatch]:
+        """Return all of the rows, as changes of one kind."""
+        with rows as stream:
+            for batch in stream:
+                yield change_rows(batch, kind, change.version, self.arrow)
+
+    def _aged_rows(self, change: VersionChange) -> Generator[pa.RecordBatch]:
+        """Return the rows that are older than the cut that rose, and were not hidden before."""
+        where = change.aged_where if self.where is None else f"({self.where.text}\n) AND {change.aged_where}"
+        scope, predicate = _scope(self.scope.ranges, where, self.schema)
+        found = plan(change.before, scope.narrowed or (), scope.keys)
+        names = tuple(dict.fromkeys(self.names))
+        yield from self._whole(self.table.reader.scan(found, names, None, where=predicate), ChangeKind.DELETE, change)
+
+    def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
+        """Return the changes of the keys that the added files have: in whole rows, partial rows or deletes."""
+        # The predicate is not applied here: a row that begins or ceases to satisfy it is also a change.
+        found = change.added_rows(replace(scope, keys=None))
+        files = {file.id: file for partition in found.partitions for file in partition.files}.values()
+        if scope.narrowed in (None, scope.ranges) and change.is_dense(files):
+            yield from self._compared_rows(change, change.compared_rows(change.added, scope))
+            return
+        row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
+        keys_max = max(1, min(KEYS_MAX, KEYS_BYTES // max(1, row_bytes)))
+        with self.table.reader.scan(found, self.schema.row_key_names, None) as stream:
+            for keys in _key_batches(stream, self.schema, keys_max):
+                yield from self._changes_of(change, keys)
+
+    def _changes_of(self, change: VersionChange, keys: Sequence[bytes]) -> Generator[pa.RecordBatch]:
+        if change.key is not self.schema.codec:
+            # A key may have any number of rows, of which few changed.
+            yield from self._compared_rows(change, change.rows_of(keys), keys)
+            return
+        names, reader = self._compared_names(), self.table.reader
+        read = names if self.where is None else tuple(dict.fromkeys((*names, *self.where.columns)))
+        before = reader.get_many(change.before, change.held_before(keys), read)
+        after = reader.get_many(change.after, keys, read)
+        yield from self._differences(change, self._kept(before, names), self._kept(after, names))
+
+    def _compared_rows(
+        self, change: VersionChange, plans: Compared, keys: Sequence[bytes] | None = None
+    ) -> Generator[pa.RecordBatch]:
+        """Return the differences of the rows of both sides; of those with the given row keys, if any are given."""
+        names = self._compared_names()
+        with self._scan(plans.before, names) as before, self._scan(plans.after, names) as after:
+            yield from self._differences(change, _among(before, keys, self.schema), _among(after, keys, self.schema))
+
+    def _differences(
+        self, change: VersionChange, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch]
+    ) -> Generator[pa.RecordBatch]:
+        for rows, kinds in differences(iter(before), iter(after), change.key, merged=change.merges):
+            yield change_rows(rows, kinds, change.version, self.arrow)
+
+    def _kept(self, rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Return the rows for which the predicate is true."""
+        if self.where is None:
+            yield from rows.to_batches()
+            return
+        from lakebed.engine.predicate import keep
+
+        for batch in rows.to_batches():
+            yield keep(batch, self.where).select(names)
+
+    def _compared_names(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys((*self.schema.sort_names, *self.names)))
+
+    def _scan(self, found: QueryPlan, names: Sequence[str]) -> RowStream:
+        return self.table.reader.scan(found, tuple(dict.fromkeys(names)), None, where=self.where)
+
+
+def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:
+    """Return the distinct keys of sorted rows, ascending."""
+    held: list[bytes] = []
+    last = b""
+    for batch in batches:
+        for key in schema.codec.encode_columns(batch).to_pylist():
+            if key != last:
+                held.append(key)
+                last = key
+        while len(held) >= keys_max:
+            yield held[:keys_max]
+            held = held[keys_max:]
+    if held:
+        yield held
+
+
+def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Return the rows with one of the row keys; all of them for None."""
+    if keys is None:
+        yield from batches
+        return
+    import pyarrow.compute as pc
+
+    some = of_binary(keys)
+    for batch in batches:
+        yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
+
+
+def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
+    """Return the version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
+    if isinstance(moment, str):
+        version = moment_in(moment).get("version")
+        if version is None:
+            return table.at(moment).version
+        moment = version
+    if is_whole(moment, -(2**63)):
+        if not 0 <= moment <= newest.version:
+            raise Code.VERSION_NOT_FOUND(
+                f"{name} = {moment}: the table has versions up to {newest.version}, and 0 is before the first",
+                version=moment,
+            )
+        return int(moment)
+    if isinstance(moment, bool) or not hasattr(moment, "utcoffset"):
+        raise Code.ARGUMENT_INVALID(f"{name} = {shown(moment)}: must be a version, a tag, or a time")
+    return table.at(time=moment).version
+
+
+def _scope(asked: tuple[EncodedRange, ...], where: str | None, schema: Schema) -> tuple[Scope, Predicate | None]:
+    if where is None:
+        return Scope(asked), None
+    from lakebed.engine.predicate import check_where
+    from lakebed.read.rows.expressions import narrow
+
+    predicate = check_where(where, schema.arrow)
+    narrowed, keys = narrow(asked, predicate.parts, schema)
+    return Scope(asked, tuple(narrowed), keys), predicate
+
+
+def _too_old(version: int, newest: TableState) -> NotRetainedError:
+    earliest = newest.earliest_retained_version
+    error = Code.VERSION_NOT_RETAINED(
+        f"the changes since version {version} are no longer retained; those since version {earliest} are. Read the "
+        "table as it is at a version from there on (Table.at), and then the changes since that version. To keep more, "
+        "raise the setting history_s",
+        version=version,
+        earliest_retained_version=earliest,
+    )
+    assert isinstance(error, NotRetainedError)
+    return error

@@ -1,0 +1,1 @@
+"""Rows out: by key, by range, by condition, merged and counted."""

@@ -1,0 +1,398 @@
+"""All reads of a table: of its latest version, through its handle, or of a snapshot, which never changes.
+
+Core types: :class:`Readable` declares every read; :class:`Snapshot` is the value that plans and reads. Lazy results (a
+frame, a relation, a registered table) read the version of the call. Methods import the libraries that they need.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
+from lakebed.model.dictionaries import returned
+from lakebed.model.keys import EncodedRange, KeyRange, successor
+from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
+from lakebed.read.rows.row_stream import returned_stream
+from lakebed.read.snapshot.handles import RowConversions, TableAddress
+from lakebed.storage.telemetry import timed_read
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import duckdb
+    import polars as pl
+    import pyarrow as pa
+    from datafusion import SessionContext
+
+    from lakebed.engine.predicate import Predicate
+    from lakebed.files.merging.rows_function import Function
+    from lakebed.model.schema import Schema
+    from lakebed.model.state.table_state import TableState
+    from lakebed.read.drawing.pictures import Picture
+    from lakebed.read.rows.counting import Count
+    from lakebed.read.rows.explain import Explanation
+    from lakebed.read.rows.reader import Reader
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.storage.contract import Storage
+
+
+class Readable(RowConversions):
+    """The reads of a table.
+
+    A :class:`~lakebed.table.table.Table` reads its latest version: each method first looks for a newer one. A
+    :class:`Snapshot` always reads its own version.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+
+        A snapshot returns itself.
+        """
+
+    @abstractmethod
+    def _get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        """As :meth:`get`."""
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: str | Function | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """Return all rows of one key (a value for each row key field), by sort key; an empty table if there are none.
+
+        ``max_staleness`` accepts a version that was the latest at most that many seconds ago; by default every read
+        looks for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another:
+        the read waits until the log has it. A snapshot ignores the first, and refuses a version later than its own.
+        ``raw`` and ``apply`` are as for :meth:`scan`.
+
+        Raises:
+            BadKeyError: too few or many values, or one of a wrong type.
+            UsageError: a column that the table does not have.
+            NotFoundError: the version does not come within ten seconds.
+        """
+        if apply is None and raw is False:
+            return self._get(key, columns, max_staleness, at_least)
+        from lakebed.read.snapshot.row_views import viewed
+
+        now = self.snapshot(max_staleness, at_least)
+        rows = viewed(now, lambda view, names: view.reader.get(view.state, key, names), columns, apply, raw=raw)
+        return returned(rows, now.schema)
+
+    @timed_read("get_many")
+    def get_many(  # noqa: PLR0913 - as scan
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: str | Function | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """Return all rows of many keys, in key order; a key that is given twice counts once.
+
+        ``keys`` are tuples (plain values, if the key has one field), or Arrow data: a table with the row key columns by
+        name, or a single column, of the fields' types or narrower ones.
+
+        ``raw`` and ``apply`` are as for :meth:`scan`. Raises as :meth:`get`, and BadKeyError for a null.
+        """
+        from lakebed.read.rows.multi_get import encoded_keys
+        from lakebed.read.snapshot.row_views import viewed
+
+        now = self.snapshot(max_staleness, at_least)
+        encoded = encoded_keys(keys, now.schema)
+        rows = viewed(now, lambda at, names: at.reader.get_many(at.state, encoded, names), columns, apply, raw=raw)
+        return returned(rows, now.schema)
+
+    def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        raw: bool = False,
+        apply: str | Function | None = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> RowStream:
+        """Return all rows with a key in any of the ranges (all rows if none is given), in key order; each counts once.
+
+        ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows for
+        which it is not true are skipped, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``raw`` gives the rows of all files before any merge, with a column ``__lakebed_kind`` if the table has deletes;
+        ``apply`` calls a merge function, itself or by the name of an installed one, over the merged rows of whole keys,
+        and ``where``, ``columns`` and ``limit`` apply to its result (:mod:`lakebed.read.snapshot.row_views`).
+        ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+
+        A stream: close it, or read it to its end. Memory does not grow with the number of rows. A scan holds a slice
+        of each file that it merges, about 12 MiB. If many files overlap, as many are merged at once as
+        ``memory_limit_bytes`` allows; the others are merged through local disk. A reverse scan spills the rows of a key
+        to local disk if they do not fit.
+
+        Raises:
+            BadKeyError: a range is upside down or does not fit the key.
+            UsageError: a column that the table does not have, a negative limit, or an invalid predicate; a function
+                that is not installed, fails, or returns invalid rows.
+            NotFoundError: the version ``at_least`` does not come within ten seconds.
+        """
+        from lakebed.read.snapshot.row_views import applied_scan, raw_choice
+
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        now = raw_choice(self.snapshot(max_staleness, at_least), apply, raw=raw, reverse=reverse)
+        names = now.schema.project(columns)
+        if apply is not None:
+            applied = applied_scan(now, now.encoded(ranges), apply, names=names, where=where, limit=limit)
+            return returned_stream(applied, now.schema)
+        planned, predicate = now.planned(now.encoded(ranges), where)
+        return returned_stream(now.reader.scan(planned, names, limit, where=predicate, reverse=reverse), now.schema)
+
+    @timed_read("count")
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """Return the number of rows with a key in any of the ranges (all rows if none is given); each counts once.
+
+        If a range cuts a file and its summary has no exact rank there, the count is an estimate with the bounds
+        ``rows_min`` and ``rows_max``, off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys
+        there instead. If rows of overlapping files are merged by the table's merge mode, or a file has deletes, the
+        count is also an estimate, between the rows of one file and those of all; ``exact`` reads and merges the keys of
+        these files. Raises BadKeyError for a range that is inverted or does not fit the key.
+        """
+        from lakebed.read.rows.counting import count
+
+        now = self.snapshot()
+        check_flag("exact", exact)
+        return count(now.state, now.encoded(ranges), now.reader, None if exact else now.storage)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """Return random rows, in key order: ``rows`` of them, or all if there are fewer.
+
+        Every row is equally likely, and none is returned twice. A page is read for each row, so sample at most a few
+        thousand. The same ``seed`` gives the same rows of a version, as long as its files are not compacted. If rows of
+        overlapping files are merged by the table's merge mode, all rows are read to draw the sample.
+
+        Raises UsageError for a negative number of rows, or a column that the table does not have.
+        """
+        from lakebed.read.rows.counting import sample
+
+        now = self.snapshot()
+        check_sample(rows, seed)
+        names = now.schema.project(columns)
+        sampled = sample(now.state, rows, names, now.reader, clock.chance(seed))
+        return now.scan(columns=columns).read_all() if sampled is None else returned(sampled, now.schema)
+
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """Return the distinct values of the first ``depth`` row key fields, in key order; at most ``limit``.
+
+        Only rows with a key in any of the ranges are read (all if none is given): a page for each value in each
+        file, not all rows; see :mod:`lakebed.read.rows.prefix_scan`. The values are kept in memory.
+
+        Raises:
+            UsageError: a depth that is not between 1 and the number of row key fields, or a negative limit.
+            BadKeyError: a range is upside down or does not fit the key.
+        """
+        from lakebed.read.rows.prefix_scan import prefixes
+
+        now = self.snapshot()
+        check_whole_number("limit", limit)
+        return prefixes(now.state, now.encoded(ranges), depth, limit, now.reader)
+
+    def explain(
+        self,
+        *selection: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
+        """Run the read of :meth:`get` or :meth:`scan`, and return its statistics.
+
+        ``selection`` has the values of a key, or ranges, or nothing for all rows; the options are those of
+        :meth:`scan`. The read is a real one, to its end, and its rows are dropped.
+
+        Raises:
+            UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
+            BadKeyError: as these.
+        """
+        from lakebed.read.snapshot.explained import explained
+
+        return explained(self, selection, columns, where, limit, reverse=reverse)
+
+    # -- for other libraries ------------------------------------------------------------------------------------
+
+    def lazy_polars(self) -> pl.LazyFrame:
+        """Return a Polars lazy frame: columns, limits and predicates on the key are pushed down.
+
+        Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
+        missing.
+        """
+        from lakebed.read.adapters.polars import lazy_frame
+
+        now = self.snapshot()
+
+        def rows(selection: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
+            return returned_stream(now.reader.scan(plan(now.state, *selection), columns, limit), now.schema)
+
+        return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
+
+    def to_duckdb(
+        self, *ranges: KeyRange, connection: duckdb.DuckDBPyConnection | None = None
+    ) -> duckdb.DuckDBPyRelation:
+        """Return a relation of the rows of some ranges, by default of DuckDB's own connection; it reads the files
+        itself.
+
+        DuckDB checks no digests, so the files are verified here: a process reads each of them once, whole. Damage
+        that happens later is not found. Large files on a store are read through PyArrow when rows are requested, and
+        verified then; the connection needs no access of its own.
+
+        Rows come in no order. Raises UsageError where DuckDB is missing, and as ``scan``.
+        """
+        from lakebed.read.adapters.duckdb import relation
+
+        now = self.snapshot()
+        return relation(plan(now.state, now.encoded(ranges)), now.reader, connection)
+
+    def files(self, *ranges: KeyRange) -> pa.Table:
+        """Return the files that hold the rows of some ranges (all if none is given), for engines that read Parquet
+        themselves.
+
+        A row for each reference, in key order: the file, its URL, the partition, and which of its keys are live there.
+        All rows of a file are live only if ``whole`` is true; then its URL suffices; see
+        :func:`lakebed.read.inspect.report.files_table`.
+
+        Nothing is verified: an engine that reads files by itself checks no digests. ``to_arrow``, ``register`` and
+        ``to_duckdb`` hand over verified rows.
+        """
+        from lakebed.read.inspect.report import files_table
+
+        now = self.snapshot()
+        return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
+
+    def partitions(self) -> pa.Table:
+        """Return one row per partition, in key order: its range, the rows and bytes of its files, files and runs.
+
+        Rows of files are not merged yet: a table with a merge mode may have fewer, see :meth:`count`.
+        """
+        from lakebed.read.inspect.report import partitions_table
+
+        return partitions_table(self.snapshot().state)
+
+    def register(self, context: SessionContext, name: str, *ranges: KeyRange) -> None:
+        """Let a DataFusion context read the rows of some ranges as a table of that name; rows come in no order.
+
+        Files are verified as by :meth:`to_duckdb`. Raises as ``scan``.
+        """
+        from lakebed.read.rows.datafusion_scan import register
+
+        now = self.snapshot()
+        register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
+
+    def plot_partitions(self) -> Picture:
+        """Return the key space as SVG: the width of a partition is its share of the rows, its colour the number of
+        files.
+
+        Shows itself in notebooks, and has ``save(path)``. Reads no data files.
+        """
+        from lakebed.read.drawing.key_space import KeySpace
+        from lakebed.read.drawing.pictures import partitions_picture
+
+        return partitions_picture(KeySpace.of(self.snapshot().state))
+
+    def _repr_html_(self) -> str:
+        """Return figures, key space and fields for notebooks; reads no data files."""
+        from lakebed.read.drawing.table_view import table_view
+
+        now = self.snapshot()
+        return table_view(repr(self), now.state)
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot(Readable):
+    """The rows, files and partitions of a table at ``state.version``. Safe to use from many threads."""
+
+    state: TableState
+    reader: Reader
+    storage: Storage
+    reopening: TableAddress | None = field(default=None, repr=False, compare=False)
+    """Where the table can be opened again; None: nowhere."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.reopening`)."""
+        if self.reopening is None:
+            raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
+        return self.reopening.instance.snapshot, (self.reopening.table_id, self.version)
+
+    def __repr__(self) -> str:
+        return f"<lakebed table {self.state.table} at version {self.version}>"
+
+    @property
+    def version(self) -> int:
+        """The version of the table that this snapshot shows."""
+        return self.state.version
+
+    @property
+    def schema(self) -> Schema:
+        """The table's schema at that version."""
+        return self.state.created
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """Return this snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""
+        check_seconds("max_staleness", max_staleness)
+        check_whole_number("at_least", at_least)
+        if at_least is not None and at_least > self.version:
+            raise Code.VERSION_NOT_FOUND(
+                f"at_least = {at_least}: this snapshot is of version {self.version}; read the table itself, or take a "
+                "new snapshot",
+                version=at_least,
+            )
+        return self
+
+    @timed_read("get")
+    def _get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        self.snapshot(max_staleness, at_least)
+        return returned(self.reader.get(self.state, key, columns), self.schema)
+
+    # -- plans --------------------------------------------------------------------------------------------------
+
+    def encoded(self, ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
+        """Return the encoded ranges for a plan: all keys if none is given. Raises UsageError, BadKeyError."""
+        return self.schema.codec.encode_ranges(ranges)
+
+    def point(self, key: Sequence[Any]) -> EncodedRange:
+        """Return the range of one key. Raises BadKeyError."""
+        key_bytes = self.schema.codec.encode_key(key)
+        return EncodedRange(key_bytes, successor(key_bytes))
+
+    def planned(
+        self, ranges: Sequence[EncodedRange], where: str | None, *, rows_a_range: int = ROWS_A_RANGE
+    ) -> tuple[QueryPlan, Predicate | None]:
+        """Plan a read of the ranges; return the plan and the checked predicate.
+
+        Keys and files for which the predicate cannot be true are left out. Starting another range costs as much as
+        ``rows_a_range`` rows. Raises UsageError for an invalid predicate.
+        """
+        if where is None:
+            return plan(self.state, ranges), None
+        from lakebed.engine.predicate import check_where
+        from lakebed.read.rows.expressions import narrow
+
+        predicate = check_where(where, self.schema.arrow)
+        narrower, keys = narrow(ranges, predicate.parts, self.schema)
+        return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate

@@ -1,0 +1,311 @@
+"""The reads of a table's handle: it follows the log, and keeps open files from one read to the next.
+
+Every read is one of a :class:`~lakebed.read.snapshot.snapshot.Snapshot`. This module chooses its version: the latest,
+one at least as new as another, or a past one.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code, Error, StorageError
+from lakebed.model.checks import check_seconds, check_whole_number
+from lakebed.model.dictionaries import returned
+from lakebed.model.state.time_travel import argument_of, check_time, given_moment, locate
+from lakebed.read.snapshot.snapshot import Readable, Snapshot
+from lakebed.storage import telemetry
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from lakebed.log.committer import Log
+    from lakebed.model.files import DataFile
+    from lakebed.model.settings import Settings
+    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.transactions import Proposal, Transaction
+    from lakebed.read.rows.reader import Reader
+    from lakebed.read.snapshot.handles import TableAddress
+    from lakebed.storage.contract import Storage
+
+WAIT_S = 10.0
+"""The maximum wait for a version that another process reported: its entry exists, so this is for stores that list it
+late, and for a version that is about to be written."""
+
+BASE_AGE_S = 60.0
+"""A write without a commit id reads the log if the last read is older, so that its base version is recent."""
+
+LOOK_FIRST_S, LOOK_S = 0.01, 0.25
+"""The pauses between looks for a version that is waited for: the first, and the longest."""
+
+_NO_TIME = timedelta(0)
+_CLOCKS_APART = timedelta(minutes=1)
+"""A time that is longer past by this machine's clock is past by the store's, or is read like one that is."""
+
+
+def version_missing(latest: int, version: int, waited_s: float) -> Error:
+    """Return the error of a read that waited for a version in vain."""
+    return Code.VERSION_NOT_FOUND(
+        f"the table has versions up to {latest}, and version {version} did not appear within {waited_s:g} s; check "
+        "that it is a version of this table",
+        version=version,
+    )
+
+
+class TableReads(Readable):
+    """The reads of one table in one process. Safe to use from many threads."""
+
+    def __init__(
+        self,
+        table_id: str,
+        storage: Storage,
+        log: Log[TableState, Proposal, Transaction],
+        reopening: TableAddress | None = None,
+    ) -> None:
+        """``reopening`` is where the table can be opened again; None: nowhere."""
+        self.id = table_id
+        self.storage = storage
+        self.log = log
+        self.reopening = reopening
+        self._is_near = storage.locality.near
+        self._probed_s: float | None = None
+        self._clock_read: tuple[datetime, float] | None = None
+
+    @abstractmethod
+    def settings_in_force(self) -> Settings:
+        """Return the value in force of every setting, in the latest known state."""
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
+        return self._snapshot_of(self._present_state(max_staleness, at_least))
+
+    def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
+        """Return the latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+
+        Raises NotFoundError if the version does not come within ten seconds.
+        """
+        if at_least is None:
+            return self._newest(max_staleness)
+        check_whole_number("at_least", at_least)
+        began, pause = clock.monotonic_s(), LOOK_FIRST_S
+        state = self._newest(max_staleness)
+        while state.version < at_least:
+            if clock.monotonic_s() - began >= WAIT_S:
+                raise version_missing(state.version, at_least, WAIT_S)
+            clock.sleep(pause)
+            pause = min(2 * pause, LOOK_S)
+            state = self._newest(None)
+        return state
+
+    def _present_state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
+        """As :meth:`state`. Also raises NotFoundError for a dropped table, whose files may still exist."""
+        state = self._newest(max_staleness) if at_least is None else self.state(max_staleness, at_least)
+        if state.dropped:
+            raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
+        return state
+
+    def base_state(self) -> TableState:
+        """Return a recent state as the base of a write. It may lack commits of this process through a service."""
+        return self.log.head.state if self._is_fresh(BASE_AGE_S) else self._newest(None)
+
+    def _get(
+        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        """As :meth:`get`.
+
+        On a remote store the lookup runs in the latest state known (at first that of the latest checkpoint) while the
+        log is probed. Usually there is no newer state, which saves a round trip or two. Otherwise it runs again.
+        """
+        known = None
+        if not self._is_near and at_least is None and not self._is_fresh(max_staleness):
+            known = self.log.open()
+        if known is None or not known.version:
+            # A call of span would be one more for each lookup, so it is made only if something is measured.
+            with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
+                state = self._present_state(max_staleness, at_least)
+                rows = self.reader.get(state, key, columns)
+        else:
+            with telemetry.span("read", kind="get", table=self.id):
+                rows, state = self._get_beside_probe(known, key, columns)
+        return returned(rows, state.created) if state.created.dictionaries else rows
+
+    def _get_beside_probe(
+        self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None
+    ) -> tuple[pa.Table, TableState]:
+        """Return the rows of a key in the latest state, read in a known one while the log is probed for a newer."""
+        from concurrent.futures import ThreadPoolExecutor
+
+        thread = ThreadPoolExecutor(1, "lakebed-read")
+        try:
+            reading = thread.submit(telemetry.carried(self.reader.get), known, key, columns)
+            state = self._present_state()
+            if state.version == known.version:
+                return reading.result(), state
+            return self.reader.get(state, key, columns), state
+        finally:
+            # Do not wait for a read of an older state.
+            thread.shutdown(wait=False, cancel_futures=True)
+
+    @cached_property
+    def reader(self) -> Reader:
+        """Return the reader of data files, made at first use, since a process that only writes need not import it."""
+        from lakebed.read.rows.reader import Reader
+
+        return Reader(self.storage, self.id, self._keeps, lambda: self.settings_in_force().memory_limit_bytes)
+
+    def at(
+        self,
+        moment: int | datetime | str | None = None,
+        /,
+        *,
+        version: int | None = None,
+        time: datetime | str | None = None,
+        tag: str | None = None,
+    ) -> Snapshot:
+        """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
+
+        ``moment`` is any of them, in a text as after the ``@`` of a table in SQL: ``at(12)``, ``at("audited")``.
+        A date is its midnight in UTC, unless a tag has its name. ``time`` is aware, or ISO 8601 with an offset, or a
+        date. Reads the log up to there, from its checkpoint if that is older.
+        A time after the newest entry means the latest version. One to come is waited for, at most ten seconds.
+
+        Raises:
+            NotFoundError: no such tag; a version or time that is not there yet, or before the table was; a dropped
+                table.
+            NotRetainedError: files of that version may be deleted; names the versions that are kept.
+        """
+        given_moment(moment, version=version, time=time, tag=tag)
+        state = self._present_state()
+        given = argument_of(state, moment, version=version, time=time, tag=tag)
+        if "time" in given:
+            state = self._at_least_of(check_time(given["time"]), state)
+        target_version = locate(state, self.log.entry_last_modified, **given)
+        return self._snapshot_of(self._state_at(target_version, state))
+
+    def _taggable(self, tag: str, version: int | None) -> tuple[int, bool]:
+        """Return the version to tag, by default the latest, and whether it has the tag already.
+
+        If not, the checkpoint of that version is retained from now on: the tag may later be its only use.
+        """
+        state = self.state()
+        target = locate(state, self.log.entry_last_modified, version=state.version if version is None else version)
+        stands = state.tags.get(tag) == target
+        if not stands:
+            from lakebed.log.replay import replay
+
+            self.log.retained.retain(replay(self.log, target))
+        return target, stands
+
+    @contextmanager
+    def pin(self, version: int | None = None) -> Iterator[Snapshot]:
+        """A snapshot, of the latest version or an older one, that stays readable to the end of the ``with`` block.
+
+        Garbage collection does not touch its files: for exports, and for queries that may outlive the setting
+        ``history_s``. Costs an object, rewritten every 20 minutes. If that fails for so long, reads raise
+        NotRetainedError.
+
+        Raises:
+            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are;
+                or the table was dropped.
+            ContentionError: collections kept overtaking; try again.
+        """
+        from lakebed.read.snapshot.pins import Pin
+
+        state = self._present_state()
+        if version is not None:
+            locate(state, self.log.entry_last_modified, version=version)
+        with Pin(self.storage, self.id) as pin:
+            if version is None:
+                state = pin.hold(state, self.state)
+            else:
+                pin.put(version)
+                newest = self.state()
+                state = self._state_at(locate(newest, self.log.entry_last_modified, version=version), newest)
+            yield self._snapshot_of(state)
+
+    def _at_least_of(self, moment: datetime, state: TableState) -> TableState:
+        """Return the given state if it has an entry after the moment; else the latest, once the store's clock has
+        passed it.
+
+        Raises NotFoundError if the moment is more than ten seconds ahead of that clock.
+        """
+        if not state.version or self.log.entry_last_modified(state.version) > moment:
+            return state
+        ahead = moment - self._store_now(anew=False)
+        if ahead > _NO_TIME:
+            # The machine may have slept since, which its monotonic clock does not count.
+            ahead = moment - self._store_now(anew=True)
+        if ahead > timedelta(seconds=WAIT_S):
+            raise Code.TIME_NOT_REACHED(
+                f"time = {moment.isoformat()} is {ahead} ahead of the store's clock, so more entries may precede "
+                "it; to read the latest version, leave the time out"
+            )
+        if ahead > _NO_TIME:
+            # The caller's clock may be slightly fast.
+            clock.sleep(ahead.total_seconds())
+        return self.state()
+
+    def _store_now(self, *, anew: bool) -> datetime:
+        """Return the time of the store's clock, or slightly less: read once, and extrapolated from then on.
+
+        A store that cannot be written does not expose its clock; this machine's is used then.
+        """
+        if anew or self._clock_read is None:
+            try:
+                self._clock_read = self.log.now(), clock.monotonic_s()
+            except StorageError as error:
+                if error.facts.get("transient"):
+                    raise
+                return clock.now()
+        last_modified, read_s = self._clock_read
+        return last_modified + timedelta(seconds=clock.monotonic_s() - read_s)
+
+    def _newest(self, max_staleness: float | None) -> TableState:
+        fresh = max_staleness is not None and self._is_fresh(max_staleness)
+        if fresh and self.log.head.version >= self.log.committed:
+            return self.log.head.state
+        before = clock.monotonic_s()
+        state = self.log.tail.follow().state
+        self._probed_s = before
+        return state
+
+    def _is_fresh(self, max_staleness: float | None) -> bool:
+        """Return whether the log was probed within the last ``max_staleness`` seconds. Raises UsageError."""
+        check_seconds("max_staleness", max_staleness)
+        if max_staleness is None or self._probed_s is None:
+            return False
+        return clock.monotonic_s() - self._probed_s <= max_staleness
+
+    def _snapshot_of(self, state: TableState) -> Snapshot:
+        return Snapshot(state, self.reader, self.storage, self.reopening)
+
+    def _state_at(self, version: int, newest: TableState) -> TableState:
+        from lakebed.log.replay import replay
+
+        return newest if version == newest.version else replay(self.log, version).state
+
+    def _keeps(self, file: DataFile) -> bool:
+        """Return whether the file's object must exist: the latest state has the file, and it is not retired."""
+        known = self.state().files.get(file.id)
+        return known is not None and not known.retired
+
+
+def seconds_until(table: TableReads, moment: Any) -> float:
+    """Return how long :meth:`TableReads.at` would wait for a moment to come; 0 if it would not.
+
+    Asks the store for its clock if the moment may be to come. Raises UsageError for a time that is none.
+    """
+    given = argument_of(table.log.head.state, moment)
+    if "time" not in given:
+        return 0.0
+    time = check_time(given["time"])
+    if time < clock.now() - _CLOCKS_APART:
+        return 0.0
+    ahead = time - table._store_now(anew=False)  # noqa: SLF001 - a function of this module
+    return ahead.total_seconds() if _NO_TIME < ahead <= timedelta(seconds=WAIT_S) else 0.0

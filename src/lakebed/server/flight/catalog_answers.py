@@ -1,0 +1,196 @@
+"""Answers drivers' requests for metadata of the catalog (schemas, tables, keys, types) as the Arrow tables of Flight
+SQL.
+
+Flight SQL has catalogs and schemas, and an instance has neither: all tables are in ``lakebed.tables``, as in the
+engine, so that ``"lakebed"."tables"."flights"`` in a statement is the table ``flights``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.server.flight import service_facts
+
+if TYPE_CHECKING:
+    from lakebed.server.security.principal import Principal
+    from lakebed.table.instance import Instance
+
+CATALOG, SCHEMA = "lakebed", "tables"
+TABLE_TYPE = "TABLE"
+
+
+def _schema(**fields: str) -> pa.Schema:
+    """Return a schema from names and types; a type with ``!`` is not nullable."""
+    return pa.schema(
+        [
+            pa.field(name, pa.type_for_alias(kind.removesuffix("!")), not kind.endswith("!"))
+            for name, kind in fields.items()
+        ]
+    )
+
+
+_CATALOGS = _schema(catalog_name="string!")
+_DB_SCHEMAS = _schema(catalog_name="string", db_schema_name="string!")
+_TABLES = _schema(catalog_name="string", db_schema_name="string", table_name="string!", table_type="string!")
+_TABLES_WITH_SCHEMA = _TABLES.append(pa.field("table_schema", pa.binary(), nullable=False))
+_TABLE_TYPES = _schema(table_type="string!")
+_PRIMARY_KEYS = _schema(
+    catalog_name="string", db_schema_name="string", table_name="string!", column_name="string!", key_name="string",
+    key_sequence="int32!",
+)  # fmt: skip
+_FOREIGN_KEYS = _schema(
+    pk_catalog_name="string", pk_db_schema_name="string", pk_table_name="string!", pk_column_name="string!",
+    fk_catalog_name="string", fk_db_schema_name="string", fk_table_name="string!", fk_column_name="string!",
+    key_sequence="int32!", fk_key_name="string", pk_key_name="string", update_rule="uint8!", delete_rule="uint8!",
+)  # fmt: skip
+_TYPES = pa.schema([
+    *_schema(type_name="string!", data_type="int32!", column_size="int32", literal_prefix="string",
+             literal_suffix="string"),
+    pa.field("create_params", pa.list_(pa.field("item", pa.string(), nullable=False))),
+    *_schema(nullable="int32!", case_sensitive="bool!", searchable="int32!", unsigned_attribute="bool",
+             fixed_prec_scale="bool!", auto_increment="bool", local_type_name="string", minimum_scale="int32",
+             maximum_scale="int32", sql_data_type="int32!", datetime_subcode="int32", num_prec_radix="int32",
+             interval_precision="int32"),
+])  # fmt: skip
+
+_NULLABLE, _SEARCHABLE = 1, 3
+_DATETIME = 9
+
+# The name, the number in ODBC and JDBC, the size, the quote of literals, the code of a date or time, the radix.
+_KNOWN_TYPES = (
+    ("TINYINT", -6, 3, None, None, 10),
+    ("BIGINT", -5, 19, None, None, 10),
+    ("BINARY", -2, None, "'", None, None),
+    ("DECIMAL", 3, 38, None, None, 10),
+    ("INTEGER", 4, 10, None, None, 10),
+    ("SMALLINT", 5, 5, None, None, 10),
+    ("REAL", 7, 24, None, None, 2),
+    ("DOUBLE", 8, 53, None, None, 2),
+    ("VARCHAR", 12, None, "'", None, None),
+    ("BOOLEAN", 16, 1, None, None, None),
+    ("DATE", 91, 10, "'", 1, None),
+    ("TIME", 92, 15, "'", 2, None),
+    ("TIMESTAMP", 93, 29, "'", 3, None),
+)
+
+
+def _db_schemas(command: Any, _: Instance, __: Principal) -> pa.Table:
+    found = [(CATALOG, SCHEMA)] if _is_ours(command) else []
+    return _arrow_table(found, _DB_SCHEMAS)
+
+
+def _tables(command: Any, instance: Instance, principal: Principal) -> pa.Table:
+    rows: list[tuple[Any, ...]] = []
+    if _is_ours(command) and (not command.table_types or TABLE_TYPE in command.table_types):
+        names = principal.visible(instance.tables())
+        names = [name for name in names if _matches(command, "table_name_filter_pattern", name)]
+        rows = [(CATALOG, SCHEMA, name, TABLE_TYPE) for name in names]
+        if command.include_schema:
+            rows = [(*row, _schema_bytes(instance, principal, row[2])) for row in rows]
+    return _arrow_table(rows, _TABLES_WITH_SCHEMA if command.include_schema else _TABLES)
+
+
+def _schema_bytes(instance: Instance, principal: Principal, name: str) -> bytes:
+    schema: pa.Schema = principal.readable(instance.table(name)).schema.arrow
+    data: bytes = schema.serialize().to_pybytes()
+    return data
+
+
+def _primary_keys(command: Any, instance: Instance, principal: Principal) -> pa.Table:
+    """Return the row key. Several rows may have equal row keys, but it is the only key for finding rows."""
+    rows = []
+    if _is_ours(command) and command.table in principal.visible(instance.tables()):
+        schema = principal.readable(instance.table(command.table)).schema
+        rows = [
+            (CATALOG, SCHEMA, command.table, one.name, "row_key", number)
+            for number, one in enumerate(schema.row_key, 1)
+        ]
+    return _arrow_table(rows, _PRIMARY_KEYS)
+
+
+def _xdbc_types(command: Any, _: Instance, __: Principal) -> pa.Table:
+    wanted = command.data_type if command.HasField("data_type") else None
+    rows = []
+    for name, number, size, quote, subcode, radix in _KNOWN_TYPES:
+        if wanted in (None, number):
+            scale = 0 if radix == 10 else None
+            rows.append((
+                name, number, size, quote, quote, None, _NULLABLE, name == "VARCHAR", _SEARCHABLE,
+                None if radix is None else False, False, None, name, scale, 38 if name == "DECIMAL" else scale,
+                number if subcode is None else _DATETIME, subcode, radix, None,
+            ))  # fmt: skip
+    return _arrow_table(rows, _TYPES)
+
+
+def _service_facts(command: Any, _: Instance, __: Principal) -> pa.Table:
+    return service_facts.facts(set(command.info))
+
+
+def _always(answer: pa.Table) -> _Answer:
+    """Return the same answer for every caller."""
+    return lambda _command, _instance, _principal: answer
+
+
+_Answer = Callable[[Any, "Instance", "Principal"], pa.Table]
+_foreign_keys = _always(_FOREIGN_KEYS.empty_table())
+ANSWERS: dict[str, _Answer] = {
+    "CommandGetCatalogs": _always(pa.table([[CATALOG]], schema=_CATALOGS)),
+    "CommandGetDbSchemas": _db_schemas,
+    "CommandGetTables": _tables,
+    "CommandGetTableTypes": _always(pa.table([[TABLE_TYPE]], schema=_TABLE_TYPES)),
+    "CommandGetPrimaryKeys": _primary_keys,
+    "CommandGetExportedKeys": _foreign_keys,
+    "CommandGetImportedKeys": _foreign_keys,
+    "CommandGetCrossReference": _foreign_keys,
+    "CommandGetXdbcTypeInfo": _xdbc_types,
+    "CommandGetSqlInfo": _service_facts,
+}
+"""The answer to each command about the catalog."""
+
+_SCHEMAS = {
+    "CommandGetCatalogs": _CATALOGS,
+    "CommandGetDbSchemas": _DB_SCHEMAS,
+    "CommandGetTableTypes": _TABLE_TYPES,
+    "CommandGetPrimaryKeys": _PRIMARY_KEYS,
+    "CommandGetXdbcTypeInfo": _TYPES,
+    "CommandGetSqlInfo": service_facts.SCHEMA,
+}
+
+
+def schema_of(name: str, command: Any) -> pa.Schema:
+    """Return the columns of the answer to a command, without reading the catalog."""
+    if name == "CommandGetTables":
+        return _TABLES_WITH_SCHEMA if command.include_schema else _TABLES
+    return _SCHEMAS.get(name, _FOREIGN_KEYS)
+
+
+def _is_ours(command: Any) -> bool:
+    """Return whether the command matches the only catalog and schema, by name, by pattern, or by default."""
+    fields = {field.name for field in command.DESCRIPTOR.fields}
+    catalog = not command.HasField("catalog") or command.catalog == CATALOG
+    if "db_schema" in fields:
+        return catalog and (not command.HasField("db_schema") or command.db_schema == SCHEMA)
+    return catalog and _matches(command, "db_schema_filter_pattern", SCHEMA)
+
+
+def _matches(command: Any, field: str, name: str) -> bool:
+    """Return whether a name matches a LIKE pattern, if there is one; a backslash escapes ``%`` and ``_``."""
+    if not command.HasField(field):
+        return True
+    signs = re.findall(r"\\?.", getattr(command, field), re.DOTALL)
+    pattern = "".join(_PATTERNS.get(sign) or re.escape(sign[-1]) for sign in signs)
+    return re.fullmatch(pattern, name, re.DOTALL) is not None
+
+
+_PATTERNS = {"%": ".*", "_": "."}
+
+
+def _arrow_table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
+    return pa.Table.from_arrays(
+        [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)], schema=schema
+    )

@@ -1,0 +1,265 @@
+"""The page of one table: its key space, sizes over time, schema, settings, switches, history and tags.
+
+Rule: for principals that may read all rows; switches and settings are for admins, by forms of this service. Errors:
+AccessError, NotFoundError; UsageError for keys that no link has. Source: docs/pages.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from litestar import Response, post
+from litestar.di import NamedDependency
+from litestar.params import FromQuery
+
+from lakebed.errors import Code, NotFoundError
+from lakebed.model import settings
+from lakebed.model.checks import shown
+from lakebed.model.keys import EncodedRange
+from lakebed.model.operations import TableOperation
+from lakebed.model.state.table_state import TableState
+from lakebed.read.drawing.key_space import Colour, KeySpace, Scale, Share, layout, part_of
+from lakebed.read.inspect.history import HistoryRow
+from lakebed.server.security.principal import Permission
+from lakebed.server.service.service import Service
+from lakebed.server.service.status import OperationStatus
+from lakebed.server.web.pages import charts, rendering
+from lakebed.server.web.pages.page_memory import PageMemory
+from lakebed.server.web.pages.size_history import SizeAt
+from lakebed.server.web.pages.table_health import UNREAD, Health, health_of
+from lakebed.server.web.pages.table_parts import (
+    ShownCell,
+    ShownField,
+    ShownFile,
+    ShownSetting,
+    ShownView,
+    fields_of,
+    files_of,
+    settings_of,
+    shown_cell,
+)
+from lakebed.server.web.provided import AnyRequest, FormBody, PathText, ThePrincipal, TheService, TheTables
+from lakebed.server.web.request_authentication import check_form
+from lakebed.table.instance import Instance
+from lakebed.table.table import Table
+
+HISTORY_ROWS = 12
+
+TICKS = 5
+
+WAIT_S = 0.1
+"""For the replay of earlier versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownKeySpace:
+    """A part of the key space, from ``first`` up to ``last`` by the positions of partitions."""
+
+    share: Share
+    colour: Colour
+    scale: Scale
+    whole: ShownCell
+    is_part: bool
+    wider: tuple[str | None, str | None]
+    groups: tuple[ShownCell, ...]
+    cells: tuple[ShownCell, ...]
+    ticks: tuple[str, ...]
+    files: tuple[ShownFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TablePage:
+    """What the page shows."""
+
+    name: str
+    id: str
+    size: SizeAt
+    online: bool
+    health: Health
+    files_max: int
+    jobs: int
+    requests: int
+    merge: str
+    key_space: ShownKeySpace
+    sizes: tuple[SizeAt, ...]
+    charts: tuple[charts.LineChart, ...]
+    fields: tuple[ShownField, ...]
+    settings: tuple[ShownSetting, ...]
+    operations: tuple[OperationStatus, ...]
+    paused: tuple[TableOperation, ...]
+    history: tuple[HistoryRow, ...]
+    tags: Mapping[str, int]
+    view: ShownView | None
+
+
+def range_of(low: str | None, high: str | None) -> EncodedRange:
+    """Return the range between two keys in hex digits, as links have them. Raises UsageError for others."""
+    try:
+        keys = EncodedRange(bytes.fromhex(low or ""), None if high is None else bytes.fromhex(high))
+    except ValueError as error:
+        raise Code.ARGUMENT_INVALID("from and to: must be keys in hex digits, as the links of the page have") from error
+    if keys.empty:
+        raise Code.KEY_RANGE_INVALID("from must be below to; follow the links of the picture")
+    return keys
+
+
+def shown_key_space(
+    state: TableState, space: KeySpace, keys: EncodedRange, share: Share, colour: Colour
+) -> ShownKeySpace:
+    """Return the part of the key space that has these keys."""
+    part = part_of(space, keys)
+    icicle = layout(space, part, share, colour)
+    codec = state.created.codec
+    cells = tuple(shown_cell(space, codec, one) for one in icicle.cells)
+    margin = max(1, len(part))
+    wider = range(max(0, part.start - margin), min(len(space.partitions), part.stop + margin))
+    low, high = space.partitions.range_at(wider.start).min, space.partitions.range_at(wider.stop - 1).max
+    files: tuple[ShownFile, ...] = ()
+    if len(part) == 1:
+        files = files_of(state, space.partitions.ids[part.start], space.partitions.range_at(part.start))
+    return ShownKeySpace(
+        share=share,
+        colour=colour,
+        scale=icicle.scale,
+        whole=shown_cell(space, codec, icicle.whole),
+        is_part=len(part) < len(space.partitions),
+        wider=(low.hex() or None, None if high is None else high.hex()),
+        groups=tuple(shown_cell(space, codec, one) for one in icicle.groups),
+        cells=cells,
+        ticks=_ticks(cells),
+        files=files,
+    )
+
+
+def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
+    """Return the least keys of the cells at evenly spaced places, from the left edge to the right one."""
+    found = []
+    for number in range(TICKS):
+        at = 1000 * number / TICKS
+        found.append(next(one.low for one in reversed(cells) if one.cell.x <= at))
+    return tuple(found)
+
+
+def page_of(
+    table: Table, service: Service, memory: PageMemory, *, keys: EncodedRange, share: Share, colour: Colour
+) -> TablePage:
+    """Return the page of a table, with the part of its key space that has these keys."""
+    state = table.state()
+    space = memory.key_space(state)
+    instance, status = service.instance, service.status().table(table.name)
+    size = SizeAt(
+        version=state.version,
+        at=table.log.last_modified_or_epoch(state.version),
+        rows=int(space.rows.sum()),
+        size_bytes=int(space.size_bytes.sum()),
+        files=int(space.files.sum()),
+        partitions=len(space.partitions),
+    )
+    sizes = memory.sizes(table).upto(size, WAIT_S)
+    return TablePage(
+        name=table.name,
+        id=table.id,
+        size=size,
+        online=instance.is_online(table.name),
+        health=UNREAD if status is None else health_of(status),
+        files_max=int(space.files.max()),
+        jobs=len(state.jobs),
+        requests=len(state.open_requests),
+        merge=str(state.merge),
+        key_space=shown_key_space(state, space, keys, share, colour),
+        sizes=tuple(sizes),
+        charts=_charts(sizes),
+        fields=fields_of(state.created),
+        settings=settings_of(table.settings(), state.settings),
+        operations=() if status is None else status.operations,
+        paused=tuple(sorted(instance.paused(table.name))),
+        history=tuple(table.history_rows(HISTORY_ROWS)),
+        tags=dict(sorted(state.tags.items())),
+        view=_view_of(instance, state),
+    )
+
+
+def _charts(sizes: list[SizeAt]) -> tuple[charts.LineChart, ...]:
+    lines = (
+        charts.line("Rows", "", [(one.at, one.rows) for one in sizes]),
+        charts.line("Stored", "bytes", [(one.at, one.size_bytes) for one in sizes]),
+        charts.line("Files a partition", "", [(one.at, one.files / one.partitions) for one in sizes]),
+    )
+    return tuple(line for line in lines if line is not None)
+
+
+def _view_of(instance: Instance, state: TableState) -> ShownView | None:
+    if state.view is None:
+        return None
+    try:
+        source: str | None = instance.named(state.view.table).name
+    except NotFoundError:
+        source = None
+    return ShownView(source, state.view.select, state.view.version)
+
+
+@rendering.page("/tables/{name:str}")
+def table_page(
+    *,
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    memory: NamedDependency[PageMemory],
+    principal: ThePrincipal,
+    name: PathText,
+    share: FromQuery[Share] = "rows",
+    colour: FromQuery[Colour] = "files",
+) -> Response[bytes]:
+    """One table, or a part of its key space: ``from`` and ``to`` are keys in hex digits."""
+    name = name.removesuffix(".json")
+    principal.require_all_rows(name)
+    keys = range_of(request.query_params.get("from"), request.query_params.get("to"))
+    table = tables.table(principal, Permission.READ, name)
+    found = page_of(table, service, memory, keys=keys, share=share, colour=colour)
+    can_edit = principal.permission(name) is Permission.ADMIN
+    operations = tuple(TableOperation)
+    return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)
+
+
+# -- forms, for admins of the table ------------------------------------------------------------------------------------
+
+
+@post("/tables/{name:str}/settings", sync_to_thread=True, include_in_schema=False)
+def change_settings(
+    request: AnyRequest, tables: TheTables, principal: ThePrincipal, name: PathText, data: FormBody
+) -> Response[bytes]:
+    """Set what differs from the values that the table has of its own; an empty value takes the instance's again."""
+    check_form(request)
+    table = tables.table(principal, Permission.ADMIN, name)
+    own = table.state().settings
+    given = {setting: text.strip() for setting, text in data.items()}
+    wanted = settings.validate({setting: text or None for setting, text in given.items()})
+    changes = {setting: value for setting, value in wanted.items() if value != own.get(setting)}
+    if changes:
+        table.set(**changes)
+    return rendering.see(rendering.table_link(name) + "#settings")
+
+
+@post("/tables/{name:str}/switch", sync_to_thread=True, include_in_schema=False)
+def switch(
+    request: AnyRequest, service: TheService, principal: ThePrincipal, name: PathText, data: FormBody
+) -> Response[bytes]:
+    """Pause or resume operations, or take the table offline or back."""
+    check_form(request)
+    principal.require(Permission.ADMIN, name)
+    _switch(service, name, data.get("action", ""), data.get("operation", ""))
+    return rendering.see(rendering.table_link(name) + "#maintenance")
+
+
+def _switch(service: Service, name: str, action: str, operation: str) -> None:
+    instance = service.instance
+    match action:
+        case "pause":
+            instance.pause(name, operation)
+        case "resume":
+            instance.resume(name, operation)
+        case "online" | "offline":
+            instance.set_online(name, action == "online")
+        case _:
+            raise Code.ARGUMENT_INVALID(f"action = {shown(action)}: is one of pause, resume, online, offline")

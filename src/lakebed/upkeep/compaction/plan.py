@@ -1,0 +1,394 @@
+"""Plans compactions: which runs to merge, and how a large merge is divided among tasks. Pure: no I/O.
+
+A strategy (:mod:`lakebed.upkeep.compaction.strategies`) chooses the runs of a partition to merge into one. The
+inputs of open jobs are left out. Partitions with the most runs come first, because a query merges all runs of its
+partition. A partition, and the table, have at most a certain number of open jobs. No job is started while requests or
+commits pile up, because merging shortens neither queue.
+
+Small files that reach many partitions are merged whole before that, by a job over all partitions that they reach.
+
+A batch of runs is one *job*, which is committed by one transaction. Its rows may be merged by several *tasks*, each
+over a sub-range of the partition's keys, if the input is larger than one task should take, or if the planned jobs alone
+would leave cores idle. The ranges of the tasks tile the partition.
+
+In a table that merges rows, the inputs of a job are neighbours by arrival
+(:mod:`lakebed.upkeep.compaction.neighbours`). A job is *complete* if no older file of the partition is left out:
+it drops deletes. A partition whose only run has deletes or partial rows is therefore due for compaction as well.
+
+Core types: :class:`CompactionPlan`, :class:`PartitionMerge`, :class:`Concatenation`, :class:`Skipped`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Code
+from lakebed.model.key_summaries import even_cuts
+from lakebed.model.keys import EncodedRange
+from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.model.settings import Strategy
+from lakebed.model.state.sums import partition_sums
+from lakebed.upkeep.compaction.hidden_rows import HiddenRows
+from lakebed.upkeep.compaction.neighbours import (
+    concatenated_neighbours,
+    markers_of,
+    overdue_windows,
+    stretches_of,
+    windows,
+)
+from lakebed.upkeep.compaction.strategies import RUNS_MAX, batches, concatenated, overdue, runs_of
+from lakebed.upkeep.compaction.whole_files import merge_whole
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from lakebed.model.files import DataFile
+    from lakebed.model.key_summaries import Summary
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.settings import Settings
+    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.transactions import Job
+    from lakebed.upkeep.compaction.strategies import Batch, Run
+
+COMMITS_WAITING_MAX = 256
+"""Maximum proposals that wait in this process: more than fit into one entry, so that some wait for a whole commit."""
+
+REQUESTS_OPEN_MAX = 1_000
+"""Maximum open requests. More than this are ten ingest jobs or more, which need the cores before any merge."""
+
+JOBS_MAX = 10_000
+"""Maximum open jobs of one table: the state contains them, and no cluster runs more at a time."""
+
+PARTITION_JOBS_MAX = 100
+"""Maximum open jobs of one partition: with more, a hundred such partitions would use all ``JOBS_MAX``."""
+
+CONCATENATED_SHARE = 8
+"""Runs that do not overlap are left unchanged if their files average this fraction of ``file_bytes``: rewriting them
+would make at most eight times fewer files."""
+
+TASK_BYTES_MAX = 1024 * 1024 * 1024
+"""Maximum input of one task, which is read and written again if the task is lost."""
+
+SHARE_BYTES_MIN = 32 * 1024 * 1024
+"""Minimum input of each task of a divided merge: below it, a second file, with its footer and request, costs more than
+a core saves."""
+
+BATCHES_PILED = 4
+"""Runs pile up in a partition with more than this many batches of them: two or three wait under a steady load."""
+
+SLICE_SHARE = 8
+"""A merge plan reads about an eighth of the memory limit at once, and at most a quarter, because it keeps what it has
+read until its end, some of it twice. At each border between slices one page of every input is decoded twice, so slices
+are not smaller than necessary."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMerge:
+    """Runs of one partition to merge into one. ``rows`` and ``size_bytes`` are those inside the partition.
+
+    ``mode`` is the table's merge mode: with ``KeepAll`` the output has exactly ``rows`` rows if they are ``exact``,
+    with the others at most. ``complete``: no older file has the keys, so deletes are dropped. For whole files of
+    several partitions, ``partitions`` has all of them, and ``partition`` is the first.
+    """
+
+    partition: int
+    keys: EncodedRange
+    inputs: tuple[DataFile, ...]
+    runs: int
+    rows: int
+    exact: bool
+    size_bytes: int
+    partitions: tuple[int, ...] = ()
+    mode: MergeMode = KEEP_ALL
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Concatenation:
+    """Files of ``runs`` runs of one partition that do not overlap and become one run without a merge."""
+
+    partition: int
+    files: tuple[str, ...]
+    runs: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A partition that is due but skipped, and why."""
+
+    partition: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionPlan:
+    """Merges, partitions with most runs first; concatenations; and skipped partitions.
+
+    ``whole`` are merges of whole files over several partitions. Plan again after them, because the due work in these
+    partitions is not known before.
+    """
+
+    merges: tuple[PartitionMerge, ...] = ()
+    concatenations: tuple[Concatenation, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    whole: tuple[PartitionMerge, ...] = ()
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """The partitions whose runs become fewer."""
+        merged = chain.from_iterable(one.partitions or (one.partition,) for one in (*self.whole, *self.merges))
+        return frozenset(chain(merged, (one.partition for one in self.concatenations)))
+
+
+def check_strategy(name: str | None) -> Strategy | None:
+    """Return the strategy of that name; None: the table's own. Raises UsageError for an unknown name."""
+    if name is None or name in tuple(Strategy):
+        return None if name is None else Strategy(name)
+    raise Code.ARGUMENT_INVALID(
+        f"unknown compaction strategy {name!r}; strategies: {', '.join(Strategy)}", strategy=name
+    )
+
+
+def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
+    """Plan a compaction of this state by a strategy, by default the table's own."""
+    chosen = settings.compaction_strategy if strategy is None else strategy
+    hidden = HiddenRows.of(state, chosen)
+    jobs = _jobs_by_partition(state)
+    sums = partition_sums(state)
+    room = max(0, JOBS_MAX - len(state.jobs))
+    several = [
+        partition
+        for partition in state.partitions.ids
+        if partition in sums
+        and (
+            sums[partition].runs > 1
+            or (sums[partition].markers and _drops_markers(state))
+            or (hidden is not None and hidden.due(partition, ()))
+        )
+    ]
+    together = _whole_files(state, several, chosen, settings)[:room]
+    claimed = {file.id for merge in together for file in merge.inputs}
+    rules = _Rules(chosen, settings, hidden, frozenset(claimed))
+    partition_plans = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
+    # A query merges all runs of its partition, so the partition with the most runs gains most.
+    partition_plans.sort(key=lambda one: -one.runs)
+    plans = [one.plan for one in partition_plans]
+    merges = list(chain.from_iterable(one.merges for one in plans))
+    room -= len(together)
+    reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
+    postponed = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
+    return CompactionPlan(
+        tuple(merges[:room]),
+        tuple(chain.from_iterable(one.concatenations for one in plans)),
+        (*chain.from_iterable(one.skipped for one in plans), *postponed),
+        tuple(together),
+    )
+
+
+def _whole_files(
+    state: TableState, partitions: Sequence[int], strategy: Strategy, settings: Settings
+) -> list[PartitionMerge]:
+    return [
+        PartitionMerge(
+            partition=one.partitions[0],
+            keys=one.keys,
+            inputs=one.files,
+            runs=len(one.files),
+            rows=sum(file.rows for file in one.files),
+            exact=True,
+            size_bytes=sum(file.size_bytes for file in one.files),
+            partitions=one.partitions,
+            mode=state.merge,
+            complete=one.oldest and _may_complete(state),
+        )
+        for one in merge_whole(state, partitions, settings, full=strategy is Strategy.FULL)
+    ]
+
+
+def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
+    """Merge these partitions independently of strategies, so that their files then lie inside them."""
+    references = {partition: state.held_by(partition) for partition in partitions}
+    return CompactionPlan(
+        tuple(_merge(state, partition, tuple(runs_of(every))) for partition, every in references.items() if every)
+    )
+
+
+def why_wait(open_requests: int, commits_waiting: int) -> str | None:
+    """Return why no job should start now; None if jobs may start. See also :func:`pressing`."""
+    if open_requests > REQUESTS_OPEN_MAX:
+        return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
+    if commits_waiting > COMMITS_WAITING_MAX:
+        return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
+    return None
+
+
+def pressing(state: TableState, settings: Settings) -> bool:
+    """Return whether a partition is near its limit of runs; requests then wait for compaction."""
+    bound = settings.runs_max // 2
+    return bound > 0 and any(state.references.exceeds(partition, bound) for partition in state.partitions.ids)
+
+
+def runs_piled(settings: Settings) -> int:
+    """Return the number of runs above which a partition with due merges is merged before anything else happens."""
+    most = min(BATCHES_PILED * settings.compaction_batch_runs, RUNS_MAX)
+    return min(most, settings.runs_max // 2) if settings.runs_max else most
+
+
+def piled_up(state: TableState, partition: int, settings: Settings) -> bool:
+    """Return whether runs pile up in a partition without open jobs, and the table's strategy would merge some."""
+    rules = _Rules(settings.compaction_strategy, settings, None, frozenset())
+    planned = _plan_partition(state, partition, (), rules)
+    return planned.runs > runs_piled(settings) and bool(planned.plan.partitions)
+
+
+def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
+    """Return the open jobs that work in each partition."""
+    jobs: dict[int, list[Job]] = {}
+    for job in state.jobs.values():
+        for position in state.partitions.overlapping(job.keys):
+            jobs.setdefault(state.partitions.ids[position], []).append(job)
+    return jobs
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """What holds for the plan of every partition; ``claimed`` are the ids of files that are merged whole."""
+
+    strategy: Strategy
+    settings: Settings
+    hidden: HiddenRows | None
+    claimed: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _PartitionPlan:
+    """The plan of one partition, and its number of runs."""
+
+    runs: int
+    plan: CompactionPlan
+
+
+@dataclass(frozen=True, slots=True)
+class _Due:
+    """The runs of a partition that no job merges, after concatenation, and the batches of them to merge."""
+
+    runs: list[Run]
+    batches: list[Batch]
+
+
+def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rules: _Rules) -> _PartitionPlan:
+    """Plan the due merges of a partition, in which these jobs are open."""
+    runs = len(runs_of(state.held_by(partition)))
+    if jobs and rules.strategy is Strategy.FULL:
+        skipped = Skipped(partition, f"job {jobs[0].id} is open in the partition")
+        return _PartitionPlan(runs, CompactionPlan(skipped=(skipped,)))
+    busy = rules.claimed.union(*(job.inputs for job in jobs))
+    due = (_due if state.merge.keeps_all else _due_neighbours)(state, partition, busy, rules)
+    wanted = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
+    room = max(0, PARTITION_JOBS_MAX - len(jobs))
+    merged = {one.file.id for batch in wanted[:room] for run in batch for one in run.held}
+    merges = tuple(_merge(state, partition, batch) for batch in wanted[:room])
+    concatenations = tuple(
+        Concatenation(partition, tuple(one.file.id for one in run.held), run.concatenated, run.size_bytes)
+        for run in due.runs
+        if run.concatenated > 1 and run.held[0].file.id not in merged
+    )
+    reason = f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"
+    postponed = (Skipped(partition, reason),) if len(wanted) > room else ()
+    return _PartitionPlan(runs, CompactionPlan(merges, concatenations, postponed))
+
+
+def _due(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
+    """Return what is due in a partition of a table that keeps all rows."""
+    strategy, settings = rules.strategy, rules.settings
+    free = [run for run in runs_of(state.held_by(partition)) if not any(one.file.id in busy for one in run.held)]
+    whole = concatenated(free, settings.file_bytes // CONCATENATED_SHARE)
+    return _Due(whole, batches(strategy, whole, settings) or overdue(strategy, whole, settings))
+
+
+def _due_neighbours(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:
+    """Return what is due in a partition of a table that merges rows."""
+    strategy, settings = rules.strategy, rules.settings
+    references = state.held_by(partition)
+    size_bytes_min = settings.file_bytes // CONCATENATED_SHARE
+    stretches = [concatenated_neighbours(stretch, size_bytes_min) for stretch in stretches_of(references, busy)]
+    whole = list(chain.from_iterable(stretches))
+    if len(whole) == 1 and len(whole[0].held) == len(references) and _drops_markers(state) and markers_of(whole[0]):
+        return _Due(whole, [(whole[0],)])
+    return _Due(whole, windows(strategy, stretches, settings) or overdue_windows(strategy, stretches, settings))
+
+
+def _with_hidden_rows(
+    partition: int, busy: frozenset[str], batches: Sequence[Batch], hidden: HiddenRows | None
+) -> list[Batch]:
+    """Return a batch of the files that are due only for their hidden rows, excluding files of other batches."""
+    if hidden is None:
+        return []
+    chosen = {one.file.id for batch in batches for run in batch for one in run.held}
+    files = hidden.due(partition, busy | chosen)
+    return [tuple(runs_of(files))] if files else []
+
+
+def _merge(state: TableState, partition: int, batch: Batch) -> PartitionMerge:
+    position = state.partitions.position_of(partition)
+    assert position is not None
+    chosen = {one.file.id for run in batch for one in run.held}
+    files = state.files_of(partition)
+    return PartitionMerge(
+        partition=partition,
+        keys=state.partitions.range_at(position),
+        # In the order of the partition, which is the order of arrival.
+        inputs=tuple(file for file in files if file.id in chosen),
+        runs=sum(run.concatenated for run in batch),
+        rows=sum(run.rows for run in batch),
+        exact=all(run.exact for run in batch),
+        size_bytes=sum(run.size_bytes for run in batch),
+        mode=state.merge,
+        complete=files[0].id in chosen and _may_complete(state),
+    )
+
+
+def _may_complete(state: TableState) -> bool:
+    """Return whether a merge that leaves out no older file can drop anything: deletes, or rows that a filter hides."""
+    hides = bool(state.filter_version) and not state.merge.keeps_all
+    return _drops_markers(state) or (hides and not state.merge.by_sort_key)
+
+
+def _drops_markers(state: TableState) -> bool:
+    """Return whether a complete merge may drop deletes.
+
+    With ``Latest(by="sort_key")`` they are kept: a delete with a greater sort key still hides a row that arrives later.
+    """
+    return state.merge.takes_markers and not state.merge.by_sort_key
+
+
+def tasks_of(merge: PartitionMerge, cores: int) -> int:
+    """Return the number of tasks to divide a merge among if ``cores`` are free for it."""
+    needed = -(-merge.size_bytes // TASK_BYTES_MAX)
+    useful = merge.size_bytes // SHARE_BYTES_MIN
+    return max(1, needed, min(cores, useful))
+
+
+def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
+    """Divide the merge's range into at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
+    edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
+    lows = (merge.keys.min, *edges)
+    return tuple(EncodedRange(low, high) for low, high in zip(lows, (*edges, merge.keys.max), strict=True))
+
+
+def share_out(
+    merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
+) -> list[tuple[EncodedRange, ...]]:
+    """Return for each task the slices of keys that it merges in turn, each of at most about ``slice_bytes``."""
+    slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
+    parts = cut(merge, summaries, tasks * slices)
+    count = min(tasks, len(parts))
+    return [parts[i * len(parts) // count : (i + 1) * len(parts) // count] for i in range(count)]
+
+
+def inputs_of(inputs: Iterable[DataFile], keys: EncodedRange) -> tuple[DataFile, ...]:
+    """Return the inputs that may have rows in the range; a task fetches no others."""
+    return tuple(file for file in inputs if file.reaches(keys))

@@ -1,0 +1,273 @@
+"""Writes the rows of a submitted query as an export: files in key order, published together.
+
+A scan is divided among tasks like an export of the table. Each task scans its key ranges under the policy of the
+reader, and skips files and pages that the query does not need (:func:`run_query_task`). A statement in SQL is one
+stream, which is written file by file (:func:`write_stream`). Several services may run a query, each under an export id
+of its own that begins with the query's id; the first to publish gives the result.
+
+Core types: :class:`ScanQuery`, :class:`QueryTask`, :class:`QueryResult`.
+
+Errors: those of a scan; ExistsError if the target has other files.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from lakebed.errors import Error
+from lakebed.model.documents import reading
+from lakebed.model.state.catalog import CatalogTable
+from lakebed.read.rows.plan import coarser, plan
+from lakebed.read.rows.summaries import load_summaries
+from lakebed.read.snapshot.row_views import raw_choice
+from lakebed.read.snapshot.snapshot import Snapshot
+from lakebed.storage.disk_space import scratch_folder
+from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.upkeep.export.publication import ExportedFile, names_of, publish, published, send, withdrawn_on_failure
+from lakebed.upkeep.export.row_files import check_format, until_full, write_rows
+from lakebed.upkeep.export.run import ROWS_A_CELL
+from lakebed.write import batches as runner
+
+if TYPE_CHECKING:
+    from lakebed.engine.predicate import Predicate
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.policies import Policy
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.restricted import RestrictedSnapshot
+    from lakebed.storage.contract import Storage
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+PART_BYTES = 128 * 1024 * 1024
+"""Bytes of a file of a statement's rows."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanQuery:
+    """The arguments of a scan, as :meth:`lakebed.read.snapshot.snapshot.Readable.scan`; ``policy`` is that of the
+    reader.
+    """
+
+    ranges: tuple[EncodedRange, ...]
+    columns: tuple[str, ...] | None = None
+    where: str | None = None
+    limit: int | None = None
+    reverse: bool = False
+    raw: bool = False
+    policy: Policy | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueryTask:
+    """Write the rows of a scan of one version, in key order, as the file ``index`` of an export."""
+
+    export: str
+    index: int
+    table_id: str
+    version: int
+    scan: ScanQuery
+    format: str
+    rows: int
+    """About the number of rows to read."""
+    memory_limit_bytes: int
+
+
+Execute = runner.Execute[QueryTask, tuple[ExportedFile, ...]]
+"""Runs query tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """A published result: its files in the order of their rows, and its columns."""
+
+    columns: pa.Schema
+    files: tuple[str, ...]
+    rows: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt to write the result of a query: below the root of ``target``, in a format of exports."""
+
+    query_id: str
+    number: int
+    target: Storage
+    format: str
+
+    @property
+    def export_id(self) -> str:
+        """The export id of its files; the ids of all attempts begin with the id of the query."""
+        return f"{self.query_id}-{self.number:03d}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedQuery:
+    """A scan divided into parts, in the order of its rows; their stored bytes, and the columns of the result."""
+
+    version: int
+    scan: ScanQuery
+    parts: tuple[tuple[Cell, ...], ...]
+    size_bytes: int
+    columns: pa.Schema
+
+
+def plan_query(table: Table, snapshot: Snapshot, wanted: ScanQuery, cores: int) -> PlannedQuery:
+    """Divide a scan of a snapshot. A scan with a limit is one part: it ends after its first rows.
+
+    Raises the errors of the scan.
+    """
+    opened = _Opened.of(snapshot, wanted)
+    planned = plan(snapshot.state, wanted.ranges)
+    if opened.predicate is not None:
+        from lakebed.read.rows.expressions import narrow
+
+        narrowed, keys = narrow(wanted.ranges, opened.predicate.parts, snapshot.schema)
+        planned = coarser(plan(snapshot.state, narrowed, keys), wanted.ranges, ROWS_A_CELL)
+    held = cells(snapshot.state, planned)
+    count = 1 if wanted.limit is not None else parts_wanted(held, table.settings_in_force().file_bytes, cores)
+    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
+    parts = share_out(held, summaries, count)
+    size_bytes = sum(cell.size_bytes for part in parts for cell in part)
+    with closing(opened.rows(wanted)) as rows:
+        columns = rows.schema
+    return PlannedQuery(snapshot.version, wanted, parts[::-1] if wanted.reverse else parts, size_bytes, columns)
+
+
+def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Execute) -> QueryResult:
+    """Run tasks that write the parts, and publish them. Raises the error of the first failed task."""
+    check_format(attempt.format, planned.columns)
+    limit_bytes = table.settings_in_force().memory_limit_bytes
+    tasks = [
+        QueryTask(
+            attempt.export_id,
+            index,
+            table.id,
+            planned.version,
+            replace(planned.scan, ranges=tuple(cell.keys for cell in part)),
+            attempt.format,
+            sum(cell.rows for cell in part),
+            limit_bytes,
+        )
+        for index, part in enumerate(planned.parts)
+    ]
+    with withdrawn_on_failure(attempt.target, attempt.export_id):
+        files: list[ExportedFile] = []
+        for result in execute(tasks) if tasks else ():
+            if isinstance(result, Error):
+                raise result
+            files += result
+        return _published(attempt, planned.columns, files)
+
+
+def run_query_task(task: QueryTask, instance: Instance, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
+    """Read, write and send the files of one task."""
+    table = instance.opened(CatalogTable(task.table_id, task.table_id))
+    with closing(_Opened.of(table.at(version=task.version), task.scan).rows(task.scan)) as rows:
+        limit_bytes = task.memory_limit_bytes
+        file = write_rows(rows, rows.schema, task.format, scratch, memory_limit_bytes=limit_bytes)
+    return (send(file, task.export, task.index, target),) if file.rows else ()
+
+
+def write_stream(
+    rows: pa.RecordBatchReader | RowStream,
+    attempt: Attempt,
+    scratch: Path,
+    *,
+    memory_limit_bytes: int,
+    progress: Callable[[int], None],
+) -> QueryResult:
+    """Write a stream of rows as files of about :data:`PART_BYTES`, and publish them.
+
+    ``progress`` is called with the number of rows read.
+    """
+    arrow: pa.Schema = rows.schema
+    check_format(attempt.format, arrow)
+    files: list[ExportedFile] = []
+    with withdrawn_on_failure(attempt.target, attempt.export_id):
+        batches = iter(rows)
+        done = 0
+        for first in batches:
+            with scratch_folder("part", scratch) as folder:
+                some = until_full(chain([first], batches), folder, PART_BYTES)
+                file = write_rows(some, arrow, attempt.format, folder, memory_limit_bytes=memory_limit_bytes)
+                done += file.rows
+                if file.rows:
+                    files.append(send(file, attempt.export_id, len(files), attempt.target))
+            progress(done)
+        return _published(attempt, arrow, files)
+
+
+def result_at(target: Storage, query_id: str) -> QueryResult | None:
+    """Return the result that an attempt of the query published at the target; None if there is none."""
+    manifest = published(target)
+    if manifest is None or manifest.get("export") != query_id:
+        return None
+    return _result_of(manifest)
+
+
+def finished_result(target: Storage, query_id: str) -> QueryResult | None:
+    """As :func:`result_at`, but first completes an interrupted publication."""
+    manifest = published(target)
+    if manifest is None or manifest.get("export") != query_id:
+        return None
+    return _result_of(publish(target, manifest, query_id))
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """A snapshot with the policy of the reader, and the checked arguments of the scan."""
+
+    shown: Snapshot | RestrictedSnapshot
+    names: tuple[str, ...]
+    predicate: Predicate | None
+
+    @classmethod
+    def of(cls, snapshot: Snapshot, scan: ScanQuery) -> _Opened:
+        view = raw_choice(snapshot, None, raw=scan.raw, reverse=scan.reverse)
+        shown: Snapshot | RestrictedSnapshot = view
+        if scan.policy is not None:
+            # It imports the engine, which a pipeline with nothing to do does not need.
+            from lakebed.read.snapshot.restricted import RestrictedSnapshot
+
+            shown = RestrictedSnapshot(view, scan.policy)
+        predicate = None
+        if scan.where is not None:
+            from lakebed.engine.predicate import check_where
+
+            predicate = check_where(scan.where, shown.schema.arrow)
+        return cls(shown, tuple(shown.schema.project(scan.columns)), predicate)
+
+    def rows(self, scan: ScanQuery) -> RowStream:
+        if not isinstance(self.shown, Snapshot):
+            return self.shown.rows(
+                scan.ranges, self.names, where=self.predicate, limit=scan.limit, reverse=scan.reverse
+            )
+        planned, predicate = self.shown.planned(scan.ranges, scan.where)
+        return self.shown.reader.scan(planned, self.names, scan.limit, where=predicate, reverse=scan.reverse)
+
+
+def _published(attempt: Attempt, columns: pa.Schema, files: Sequence[ExportedFile]) -> QueryResult:
+    manifest = {
+        "export": attempt.query_id,
+        "columns": base64.b64encode(columns.serialize().to_pybytes()).decode(),
+        "file_format": attempt.format,
+        "rows": sum(file.rows for file in files),
+        "files": [[file.name, file.rows, file.size_bytes, file.digest] for file in files],
+    }
+    return _result_of(publish(attempt.target, manifest, attempt.query_id))
+
+
+def _result_of(manifest: Mapping[str, Any]) -> QueryResult:
+    with reading("the manifest of a query's result is not one that a query writes"):
+        columns = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(manifest["columns"])))
+        size_bytes = sum(int(file[2]) for file in manifest["files"])
+        return QueryResult(columns, tuple(names_of(manifest)), int(manifest["rows"]), size_bytes)

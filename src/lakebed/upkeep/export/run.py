@@ -1,0 +1,254 @@
+"""Exports a table: its rows at one version, in key order, as files in an empty folder, complete or absent.
+
+:func:`export` plans the files, runs tasks that write and send them (:func:`run_export_task`), and publishes the
+manifest (:mod:`lakebed.upkeep.export.publication`).
+
+The version is pinned while tasks run. Every input is verified against its digest, and the number of rows is checked if
+all partitions are exported whole and counted exactly.
+
+Parquet files are like data files, so that they can be attached to a table; for CSV and JSON see
+:mod:`lakebed.upkeep.export.row_files`.
+
+Core types: :class:`ExportRequest`, :class:`ExportTask`, :class:`ExportReport`.
+
+Errors: UsageError, BadKeyError and ExistsError before anything is written; DamagedError names an input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lakebed import clock
+from lakebed.errors import Code, Error
+from lakebed.files.parquet.file_writer import as_schema, write_run
+from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout
+from lakebed.model.checks import is_whole, shown
+from lakebed.model.files import data_name
+from lakebed.model.html_tables import FactsView
+from lakebed.model.keys import KeyRange
+from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.read.inspect.copies import CopyKind, record_copy
+from lakebed.read.rows.plan import is_merged
+from lakebed.read.rows.summaries import load_summaries
+from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
+from lakebed.upkeep.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdrawn_on_failure
+from lakebed.upkeep.export.row_files import check_format, write_rows
+from lakebed.write import batches as runner
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+ROWS_A_CELL = 60_000
+"""The rows read in the 15 ms that a cell costs: many key ranges should not become as many cells."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRequest:
+    """The rows to export: those with a key in any of the ranges (without ranges: all) for which ``where`` is true.
+
+    ``where`` is a predicate in SQL over the table's columns. ``partitions`` is the maximum number of files; the default
+    is one per ``file_bytes`` (a setting) or one per core.
+    """
+
+    ranges: tuple[KeyRange, ...] = ()
+    where: str | None = None
+    format: str = "parquet"
+    partitions: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportTask:
+    """Write the rows of these cells, which are consecutive in key order, as one file of an export.
+
+    ``shown`` is the predicate of visible rows; empty if all are. Rows are merged by ``mode``.
+    """
+
+    export: str
+    index: int
+    table_id: str
+    cells: tuple[Cell, ...]
+    layout: Layout
+    format: str
+    where: str | None
+    memory_limit_bytes: int
+    shown: str = ""
+    mode: MergeMode = KEEP_ALL
+
+    @property
+    def rows(self) -> int:
+        """About the number of rows to read."""
+        return sum(cell.rows for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class ExportReport(FactsView):
+    """The result of an export: the table at ``version``, in ``files`` below ``url``."""
+
+    table: str
+    version: int
+    url: str
+    rows: int
+    files: int
+    size_bytes: int
+
+
+ExportResult = tuple[ExportedFile, ...] | Error
+"""The files of a task (none if there was no row), or its error."""
+
+Execute = runner.Execute[ExportTask, tuple[ExportedFile, ...]]
+"""Runs export tasks."""
+
+
+def export(  # noqa: PLR0913 - what, where to, which rows, and who runs the tasks
+    table: Table,
+    snapshot: Snapshot,
+    target: Storage,
+    wanted: ExportRequest,
+    execute: Execute,
+    *,
+    cores: Callable[[], int] = lambda: 1,
+) -> ExportReport:
+    """Write the rows of a pinned snapshot below the root of ``target``, which must be empty.
+
+    ``cores`` returns how many tasks run at once. It is called after all checks, because to count them may start Spark.
+
+    Raises:
+        UsageError: an unknown format, one that cannot hold the schema, an invalid predicate, fewer than one partition.
+        BadKeyError: a range that does not fit the key.
+        ExistsError: there is something at the target.
+        DamagedError: an input is not what was written; names it. Nothing is left at the target.
+    """
+    check_format(wanted.format, snapshot.schema.arrow)
+    if wanted.partitions is not None and not is_whole(wanted.partitions, 1):
+        raise Code.ARGUMENT_INVALID(f"partitions = {shown(wanted.partitions)}: must be a whole number, 1 or more")
+    planned, _ = snapshot.planned(snapshot.encoded(wanted.ranges), wanted.where, rows_a_range=ROWS_A_CELL)
+    check_empty(target)
+    held = cells(snapshot.state, planned)
+    export_id = clock.new_id()
+    tasks = _tasks(table, snapshot, wanted, _parts(table, snapshot, held, wanted, cores), export_id)
+    record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
+    with withdrawn_on_failure(target, export_id):
+        results = list(execute(tasks)) if tasks else []
+        files = [file for result in results if not isinstance(result, Error) for file in result]
+        _check_results(held, results, files, wanted)
+        publish(target, _manifest(table, snapshot, wanted, export_id, files), export_id)
+    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
+    return ExportReport(table.name, snapshot.version, target.url, rows, len(files), size_bytes)
+
+
+def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
+    """Fetch, verify, merge, write and send: the work of one task. Raises DamagedError, which names an input."""
+    with ExitStack() as fetched:
+        files = {file.id: file for cell in task.cells for file in cell.files}
+        paths = {
+            name: fetched.enter_context(storage.fetch(data_name(task.table_id, file), digest=file.digest))
+            for name, file in files.items()
+        }
+        written = _write_task(task, _rows_to_export(task, paths, scratch), scratch)
+    return () if written is None else (send(written, task.export, task.index, target),)
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _parts(
+    table: Table, snapshot: Snapshot, held: Sequence[Cell], wanted: ExportRequest, cores: Callable[[], int]
+) -> tuple[tuple[Cell, ...], ...]:
+    """Return the cells of each task; no task if there are no cells."""
+    if not held:
+        return ()
+    count = wanted.partitions or parts_wanted(held, table.settings_in_force().file_bytes, cores())
+    summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
+    return share_out(held, summaries, count)
+
+
+def _tasks(
+    table: Table, snapshot: Snapshot, wanted: ExportRequest, parts: Sequence[tuple[Cell, ...]], export_id: str
+) -> list[ExportTask]:
+    settings = table.settings_in_force()
+    layout, limit_bytes = Layout.of(snapshot.schema, settings), settings.memory_limit_bytes
+    shown, mode = snapshot.state.visibility.sql, snapshot.state.merge
+    return [
+        ExportTask(export_id, index, table.id, part, layout, wanted.format, wanted.where, limit_bytes, shown, mode)
+        for index, part in enumerate(parts)
+    ]
+
+
+def _write_task(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
+    """Return the rows as a file; None without rows."""
+    limit_bytes, layout = task.memory_limit_bytes, task.layout
+    if task.format == "parquet":
+        one = replace(layout, file_bytes=ONE_FILE_BYTES)
+        files = write_run(rows, one, scratch, rows_estimate=task.rows, memory_limit_bytes=limit_bytes)
+        assert len(files) <= 1, "one file has room for all rows"
+        return LocalFile(files[0].path, files[0].rows) if files else None
+    fitted = (as_schema(batch, layout.schema) for batch in rows)
+    file = write_rows(fitted, layout.schema.arrow, task.format, scratch, memory_limit_bytes=limit_bytes)
+    return file if file.rows else None
+
+
+def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> Generator[pa.RecordBatch]:
+    from lakebed.engine.predicate import check_where, keep
+    from lakebed.files.sorting.merge import merge_stream
+    from lakebed.read.rows.visible_rows import both
+
+    schema = task.layout.schema
+    text = both(task.shown, task.where) if task.shown else task.where
+    where = None if text is None else check_where(text, schema.arrow)
+    for cell in task.cells:
+        merged = is_merged(task.mode, cell.files)
+        # A condition on another field must not be evaluated before the merge: it may exclude a row that replaces
+        # others.
+        above = merged and where is not None and not set(where.columns) <= set(task.mode.merge_key(schema))
+        rows = merge_stream(
+            [paths[file.id] for file in cell.files],
+            schema,
+            key_range=cell.keys,
+            where=None if above else where,
+            memory_limit_bytes=task.memory_limit_bytes,
+            scratch=scratch,
+            mode=task.mode if merged else KEEP_ALL,
+        )
+        with closing(rows):
+            yield from rows if where is None or not above else (keep(batch, where) for batch in rows)
+
+
+def _check_results(
+    held: Sequence[Cell], results: Sequence[ExportResult], files: Sequence[ExportedFile], wanted: ExportRequest
+) -> None:
+    failure = next((result for result in results if isinstance(result, Error)), None)
+    if failure is not None:
+        raise failure
+    rows, expected = sum(file.rows for file in files), sum(cell.rows for cell in held)
+    if wanted.where is None and all(cell.exact for cell in held) and rows != expected:
+        raise Code.ROW_COUNT_MISMATCH(
+            f"the table has {expected} rows, but {rows} were exported; verify its files", rows=rows
+        )
+
+
+def _manifest(
+    table: Table, snapshot: Snapshot, wanted: ExportRequest, export_id: str, files: Sequence[ExportedFile]
+) -> dict[str, Any]:
+    codec = snapshot.schema.codec
+    encoded = [codec.encode_range(one) for one in wanted.ranges]
+    return {
+        "export": export_id,
+        "table": table.id,
+        "name": table.name,
+        "version": snapshot.version,
+        "schema": snapshot.schema.to_json(),
+        "ranges": [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded],
+        "where": wanted.where,
+        "file_format": wanted.format,
+        "rows": sum(file.rows for file in files),
+        "files": [[file.name, file.rows, file.size_bytes, file.digest] for file in files],
+    }

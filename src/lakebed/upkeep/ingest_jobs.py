@@ -1,0 +1,325 @@
+"""Ingest jobs: sort the files of open requests into data files, and commit them.
+
+A job is not recorded while it runs. The entry that adds its files also closes its requests, and an add is refused if
+one of its requests is no longer open. So any process may run a job, repeatedly, and may be killed at any point: before
+that entry nothing has changed, and after it the requests are closed. If two processes ingest at once, both may do the
+same work; the second commit is refused, and the requests of its job that are still open are tried again.
+
+A request fails without effect on others:
+
+* Its file is gone or has changed. The request is rejected before anything is read.
+* Its job fails because of the content of a file. The job is divided until the file at fault is alone. The request
+  counts one failure more, and is rejected at the last of the setting ``ingest_tries_max``.
+* A store does not respond, a disk is full, or a package is missing where tasks run. No failure is counted, and the
+  request stays open.
+
+In a table with a merge mode, the rows of a job are merged in the order of their input: by submission of the requests,
+then by the files of each request. Jobs are committed in the order of their requests, except for those that failed and
+are tried again.
+
+Rows of a request inside a fence that was set after its submission are not added: the task leaves them out. A fence that
+is set while the task runs refuses the add.
+
+Core types: :class:`IngestReport`; the tasks are in :mod:`lakebed.upkeep.ingest_tasks`.
+
+Errors: those of the log. Errors not caused by a file are in the report.
+
+Source: docs/decisions/0020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from lakebed import clock
+from lakebed.errors import ContentionError, Error, StorageError, UsageError
+from lakebed.log.outcomes import NotCommitted, refusal, version_of
+from lakebed.model.files import NewFile
+from lakebed.model.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
+from lakebed.table.filter_choice import age_off
+from lakebed.upkeep.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart
+from lakebed.write import batches as runner
+from lakebed.write.growth import Growth
+from lakebed.write.plan import IngestJob, IngestPlan, Method, divided, job_of, plan
+from lakebed.write.send import commit_files
+from lakebed.write.sources import CHECK_THREADS, why_changed
+
+if TYPE_CHECKING:
+    from lakebed.model.state.table_state import TableState
+    from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+BATCH_JOBS_PER_CORE = 4
+"""Jobs of a batch for each core: enough that a slow one leaves few cores idle, few enough that commits come soon."""
+
+REFUSALS_MAX = 5
+"""Maximum retries of the rest of a job after other processes carried out some of its requests."""
+
+REASON_CHARS_MAX = 500
+
+
+Execute = runner.Execute[IngestTask, Ingested]
+"""Runs ingest tasks; those of one call have one target."""
+
+
+@dataclass(frozen=True, slots=True)
+class FailedRequest:
+    """A request that failed, or that was rejected."""
+
+    request: str
+    url: str
+    reason: str
+    rejected: bool
+
+    @property
+    def said(self) -> str:
+        """The reason, with the URL."""
+        return self.reason if self.reason.startswith(self.url) else f"{self.url}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class IngestReport:
+    """The result of an ingest: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
+
+    ``rows`` were written of ``rows_read``; fewer if rows with equal keys were merged. ``waiting`` requests are not due
+    yet, or were not carried out because of ``errors``, none of which a file caused.
+    """
+
+    table: str
+    jobs: int = 0
+    requests: int = 0
+    source_bytes: int = 0
+    rows_read: int = 0
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    version: int | None = None
+    failed: tuple[FailedRequest, ...] = ()
+    waiting: int = 0
+    errors: tuple[Error, ...] = ()
+
+    @property
+    def crowded_out(self) -> bool:
+        """Whether jobs were refused because a partition has too many runs; after a compaction they can be committed."""
+        return any(isinstance(error, ContentionError) for error in self.errors)
+
+    def followed_by(self, later: IngestReport) -> IngestReport:
+        """Return the sum of this ingest and a later one, which retried the rest."""
+        sums = {
+            name: getattr(self, name) + getattr(later, name)
+            for name in ("jobs", "requests", "source_bytes", "rows_read", "rows", "files", "size_bytes", "failed")
+        }
+        return replace(later, **sums, version=self.version if later.version is None else later.version)
+
+
+@dataclass(slots=True)
+class _IngestProgress:
+    """The progress so far."""
+
+    done: list[IngestJob] = field(default_factory=list)
+    files: list[NewFile] = field(default_factory=list)
+    rows_read: int = 0
+    version: int | None = None
+    failed: list[FailedRequest] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Try:
+    """A job, and the number of times that other processes carried out some of its requests first."""
+
+    job: IngestJob
+    refusals: int = 0
+    task_count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A job whose files exist, and its task. ``base_version`` is that of the state for which it was made."""
+
+    tried: _Try
+    tasks: tuple[IngestTask]
+    base_version: int
+
+
+def prepare(table: Table, *, force: bool = False, method: Method | None = None) -> IngestPlan:
+    """Plan the ingest. ``force`` includes all open requests, due or not; ``method`` overrides that by size."""
+    requests = list(table.state().open_requests.values())
+    if not requests:
+        return IngestPlan((), ())
+    oldest_s = 0.0
+    if not force:
+        first = table.log.last_modified_or_epoch(min(request.submitted for request in requests))
+        oldest_s = (table.log.now() - first).total_seconds()
+    ordered = table.log.head.state.merge.order_matters
+    return plan(requests, table.settings_in_force(), oldest_s, force=force, method=method, ordered=ordered)
+
+
+def ingest(table: Table, planned: IngestPlan, execute: Execute, *, cores: int) -> IngestReport:
+    """Carry out a plan. ``cores`` is the number of tasks that ``execute`` runs at once.
+
+    Raises:
+        ContentionError, UnknownOutcomeError, StorageError: the log. Committed jobs stay committed, the rest stays open,
+            and no request is carried out twice.
+    """
+    if planned.jobs:
+        age_off(table)
+    progress = _IngestProgress()
+
+    def on_done(ready: _Ready, results: Sequence[Ingested | Error]) -> list[_Try]:
+        (result,) = results
+        if isinstance(result, Error):
+            return _failed(table, ready.tried, result, progress)
+        return _commit(table, ready, result, progress)
+
+    def run_tasks(tasks: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
+        try:
+            return execute(tasks)
+        except Error as error:
+            # On Spark, a task whose worker dies makes its whole batch fail.
+            if len(tasks) == 1 or _is_no_files_fault(error):
+                return [error] * len(tasks)
+            return [run_tasks([task])[0] for task in tasks]
+
+    runner.run(
+        [_Try(job) for job in planned.jobs],
+        lambda tries: _open_batch(table, tries, progress),
+        run_tasks,
+        on_done,
+        runner.BatchLimits(BATCH_JOBS_PER_CORE * cores),
+    )
+    return IngestReport(
+        table=table.name,
+        jobs=len(progress.done),
+        requests=sum(len(job.requests) for job in progress.done),
+        source_bytes=sum(request.size_bytes for job in progress.done for request in job.requests),
+        rows_read=progress.rows_read,
+        rows=sum(new.file.rows for new in progress.files),
+        files=len(progress.files),
+        size_bytes=sum(new.file.size_bytes for new in progress.files),
+        version=progress.version,
+        failed=tuple(progress.failed),
+        waiting=len(table.log.head.state.open_requests),
+        errors=tuple(progress.errors),
+    )
+
+
+# -- within -----------------------------------------------------------------------------------------------------
+
+
+def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) -> list[_Ready]:
+    """Return the jobs with only those of their requests whose files have not changed."""
+    state = table.state()
+    good = _reject_missing(table, state, [request for one in tries for request in one.job.requests], progress)
+    settings = table.settings_in_force()
+    limits = settings.memory_limit_bytes, state.partitions.boundaries, settings.value_bytes_max
+    target = IngestTarget(table.id, table.layout(), *limits, Growth.of(state, settings), state.merge)
+    ready = []
+    for tried in tries:
+        requests = [request for request in tried.job.requests if request.id in good]
+        if requests:
+            job = job_of(requests, tried.job.method)
+            ready.append(_Ready(_Try(job, tried.refusals), (_task(job, state, target),), state.version))
+    return ready
+
+
+def _reject_missing(
+    table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
+) -> set[str]:
+    """Return the ids of the requests that are open and whose files have not changed; reject the others."""
+    open_requests = [request for request in requests if request.id in state.open_requests]
+    files = [(request, file) for request in open_requests for file in request.files]
+
+    with ThreadPoolExecutor(CHECK_THREADS) as pool:
+        reasons = list(pool.map(lambda file: _change_of_source(file, table.storage), [file for _, file in files]))
+    good = {request.id for request in open_requests}
+    for (request, file), reason in zip(files, reasons, strict=True):
+        if reason is None or request.id not in good:
+            continue
+        good.remove(request.id)
+        if isinstance(reason, Error):
+            progress.errors.append(reason)
+        else:
+            _reject(table, request, file.url, reason, progress)
+    return good
+
+
+def _change_of_source(file: Source, home: Storage) -> str | Error | None:
+    """Return how the file differs from that at submission; an error if the store fails (the request stays open)."""
+    try:
+        return why_changed(file, home)
+    except Error as error:
+        return error
+
+
+def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask:
+    parts = []
+    for request in job.requests:
+        without = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
+        parts += [JobPart(file, without) for file in request.files]
+    # A shuffle counts the rows of whole files.
+    method = Method.SORT if any(part.without for part in parts) else job.method
+    return IngestTask(clock.new_id(), method, tuple(parts), target)
+
+
+def _commit(table: Table, ready: _Ready, ingested: Ingested, progress: _IngestProgress) -> list[_Try]:
+    tried = ready.tried
+    outcome = commit_files(table, ProposeFiles(ingested.files, None, ready.base_version, tried.job.ids))
+    if isinstance(outcome, NotCommitted):
+        # The refusal is final. Other processes may have carried out all or some of its requests.
+        requests = [request for request in tried.job.requests if request.id in table.state().open_requests]
+        if requests and tried.refusals < REFUSALS_MAX:
+            return [_Try(job_of(requests, tried.job.method), tried.refusals + 1)]
+        if requests:
+            progress.errors.append(outcome.error(f"table {table.name}"))
+        return []
+    if isinstance(outcome, TooManyRuns):
+        # The requests stay open; the next maintenance compacts the partition.
+        progress.errors.append(refusal(outcome, f"ingest into {table.name}"))
+        return []
+    progress.version = version_of(outcome, f"ingest into {table.name}")
+    progress.done.append(tried.job)
+    progress.files += ingested.files
+    progress.rows_read += ingested.rows_read
+    return []
+
+
+def _failed(table: Table, tried: _Try, error: Error, progress: _IngestProgress) -> list[_Try]:
+    """Divide a job that failed, count the failure, or leave the request open; return the jobs to retry."""
+    url = error.facts.get("name") or error.facts.get("source")
+    named = any(file.url == url for request in tried.job.requests for file in request.files)
+    if len(tried.job.requests) > 1 and (named or not _is_no_files_fault(error)):
+        return [_Try(job, tried.refusals) for job in divided(tried.job, url if named else None)]
+    if isinstance(error, StorageError) or (_is_no_files_fault(error) and not named):
+        # If the file has changed meanwhile, the check before the next attempt reports it.
+        if named and any(
+            isinstance(_change_of_source(file, table.storage), str) for file in tried.job.requests[0].files
+        ):
+            return [tried]
+        progress.errors.append(error)
+        return []
+    (request,) = tried.job.requests
+    reason = error.message[:REASON_CHARS_MAX]
+    table.try_commit(FailRequest(request.id, reason))
+    failed = table.state().open_requests.get(request.id)
+    if failed is not None and failed.failures >= table.settings_in_force().ingest_tries_max:
+        _reject(table, request, request.files[0].url, reason, progress)
+    else:
+        progress.failed.append(FailedRequest(request.id, request.files[0].url, reason, rejected=False))
+    return []
+
+
+def _is_no_files_fault(error: Error) -> bool:
+    """Return whether an error that names no file is not due to one. Errors of rows are subclasses of UsageError."""
+    return isinstance(error, StorageError) or type(error) is UsageError
+
+
+def _reject(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
+    # A refusal means that another process rejected or ingested it meanwhile.
+    outcome = table.try_commit(RejectRequest(request.id, reason[:REASON_CHARS_MAX]))
+    if not isinstance(outcome, NotCommitted):
+        version_of(outcome, f"table {table.name}")
+        progress.failed.append(FailedRequest(request.id, url, reason, rejected=True))

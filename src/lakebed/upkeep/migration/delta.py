@@ -1,0 +1,111 @@
+"""Tables of Delta Lake, read by the package ``deltalake``, which applies deletion vectors and renamed columns.
+
+That package reads a whole table, not single files. So tasks read the files themselves, with the deletion vectors that
+it returned. They cannot read a table with renamed columns (column mapping), or one whose files are elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakebed.errors import Code
+from lakebed.model.foreign_errors import optional_imports
+from lakebed.storage.external import library_options
+from lakebed.upkeep.migration.foreign_table import (
+    FilePart,
+    ForeignTable,
+    ParquetPart,
+    SourceLocation,
+    plain_schema,
+    unsupported,
+)
+
+_READ_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
+"""Features of tables whose files tasks can read. Column mapping is included as long as it is off."""
+
+
+def open_delta(location: SourceLocation) -> ForeignTable:
+    """Open the table at its latest version, or at ``location.version``. Raises UsageError if it cannot be read."""
+    with optional_imports():
+        from deltalake import DeltaTable
+
+    with unsupported(location):
+        options = library_options(location.url, location.home)
+        table = DeltaTable(location.url, version=location.number(), storage_options=options or None)
+        schema = plain_schema(pa.schema(table.schema().to_arrow()))
+        rows = _row_count(table)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from pa.RecordBatchReader.from_stream(table.scan(columns=schema.names))
+
+    def parts() -> list[FilePart]:
+        with unsupported(location):
+            return _file_parts(table, schema, location)
+
+    return ForeignTable(location.url, str(table.version()), schema, rows, batches, parts)
+
+
+def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list[FilePart]:
+    features = set(table.protocol().reader_features or ())
+    mapping = (table.metadata().configuration or {}).get("delta.columnMapping.mode", "none") != "none"
+    if unread := {"columnMapping"} if mapping else features - _READ_FEATURES:
+        raise Code.SOURCE_UNSUPPORTED(
+            f"{location.url} has the feature {', '.join(sorted(unread))}, which tasks cannot read: leave out --spark, "
+            "or use `lakebed import --format delta` with Delta's package for Spark",
+            source=location.url,
+        )
+    hidden = _hidden_rows(table)
+    parts = []
+    for action in pa.table(table.get_add_actions()).to_pylist():
+        path = unquote(action["path"])
+        if "://" in path:
+            raise Code.SOURCE_UNSUPPORTED(
+                f"{location.url} refers to {path}, a file outside of its folder: leave out --spark", source=location.url
+            )
+        ends = f"/{path}", f"/{action['path']}"
+        found = [vector for place, vector in hidden.get(path.rpartition("/")[2], ()) if place.endswith(ends)]
+        keep = partial(_undeleted_rows, vector=found[0]) if found else None
+        part = ParquetPart(path, action.get("partition") or {}, keep)
+        parts.append(FilePart(location, part, schema, action["size_bytes"]))
+    return parts
+
+
+_Vector = tuple[bytes, int]
+"""A bit for each row of a file, set if the row is not deleted, and the number of bits. Rows after them are not
+deleted."""
+
+
+def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
+    """Return by the name of a file the URLs of the files of that name that have a deletion vector, with the vectors."""
+    found: dict[str, list[tuple[str, _Vector]]] = {}
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for place, counts in zip(batch.column("filepath").to_pylist(), batch.column("selection_vector"), strict=True):
+            bits = np.packbits(counts.values.to_numpy(zero_copy_only=False)).tobytes()
+            found.setdefault(place.rpartition("/")[2], []).append((place, (bits, len(counts.values))))
+    return found
+
+
+def _undeleted_rows(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:
+    """Return the rows that are not deleted."""
+    bits, count = vector
+    first, end = position // 8, (position + batch.num_rows + 7) // 8
+    near = np.unpackbits(np.frombuffer(bits, np.uint8)[first:end]).astype(bool)
+    known = near[position - 8 * first :][: max(0, min(batch.num_rows, count - position))]
+    return batch.filter(pa.array(np.pad(known, (0, batch.num_rows - len(known)), constant_values=True)))
+
+
+def _row_count(table: Any) -> int | None:
+    """Return the rows of all files without those that deletion vectors hide; None if a file has no statistics."""
+    counts = pa.table(table.get_add_actions()).column("num_records")
+    if counts.null_count:
+        return None
+    vectors = pa.RecordBatchReader.from_stream(table.deletion_vectors()).read_all().column("selection_vector")
+    hidden = pc.sum(pc.invert(pc.list_flatten(vectors))).as_py() or 0
+    return (pc.sum(counts).as_py() or 0) - hidden

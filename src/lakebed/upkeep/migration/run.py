@@ -1,0 +1,119 @@
+"""Adds the rows of a foreign table to a table, in one commit, and verifies their number.
+
+The rows are a stream into the write of :mod:`lakebed.write.run`, which sorts them in bounded memory. The stream fails
+at its end if the number of rows differs from the source's metadata, so that a partly read source is never committed.
+
+:mod:`lakebed.spark.migration` does the same on Spark, with :meth:`Selection.conformer` and :func:`check_count`.
+
+Core types: :class:`Selection`, :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.errors import Code
+from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.model.state.transactions.schema_growth import with_fields
+from lakebed.upkeep.migration.delta import open_delta
+from lakebed.upkeep.migration.hive import open_hive
+from lakebed.upkeep.migration.iceberg import open_iceberg
+from lakebed.upkeep.migration.icedb import open_icedb
+from lakebed.upkeep.migration.sleeper import open_sleeper
+from lakebed.write.conformer import Conformer
+from lakebed.write.growth import Growth
+from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.run import Write, add
+from lakebed.write.sources import plain
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.table.table import Table
+    from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceLocation
+
+SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
+    "delta": open_delta,
+    "iceberg": open_iceberg,
+    "hive": open_hive,
+    "sleeper": open_sleeper,
+    "icedb": open_icedb,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class MigrationReport:
+    """The result of a migration. ``rows_expected`` is None if the source has no row count."""
+
+    table: str
+    version: int | None
+    source: str
+    source_version: str | None
+    rows_read: int
+    rows_expected: int | None
+    repeated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The columns to read, and how: the source's column of a field, fields that are also read from text or formatted as
+    text, omitted columns. Values of other types are converted without being named here if none is lost.
+    """
+
+    columns: Mapping[str, str]
+    casts: frozenset[str] = frozenset()
+    ignored: frozenset[str] = frozenset()
+
+    def conformer(self, schema: Schema) -> Conformer:
+        """Return the conversion of rows of the source to rows of a table with the schema."""
+        return Conformer(schema, columns=self.columns, casts=self.casts, ignored=self.ignored)
+
+    def new_columns(self, source: ForeignTable) -> pa.Schema:
+        """Return the columns for which a table may get fields if its setting ``schema_growth`` is ``add``."""
+        taken = {*self.ignored, *self.columns.values()}
+        return pa.schema([one for one in source.schema if one.name not in taken])
+
+
+def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
+    """Raise DamagedError if the number of rows read differs from the source's metadata."""
+    if source.rows is not None and source.rows != rows:
+        raise Code.ROWS_LOST(
+            f"{source.name} gave {rows:,} rows, and its metadata says {source.rows:,}; nothing was added. Migrate "
+            "while nothing writes it, and check it with its own tools",
+            table=table.name,
+        )
+
+
+def migrate(
+    table: Table, source: ForeignTable, chosen: Selection, job_id: str | None, progress: Callable[[int], None]
+) -> MigrationReport:
+    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing.
+
+    Raises as :meth:`lakebed.table.table.Table.write`, and SchemaMismatchError for columns that do not fit.
+    """
+    read = 0
+    state, settings = table.state(), table.settings_in_force()
+    growth, schema = Growth.of(state, settings), table.schema
+    if growth is not None:
+        schema = with_fields(schema, growth.fields(schema, [(source.name, chosen.new_columns(source))], ()))
+    bytes_max = settings.value_bytes_max
+    conformer = replace(chosen.conformer(schema), grows=growth is not None, value_bytes_max=bytes_max)
+    encoder = RowEncoder(conformer, state.merge)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        nonlocal read
+        encoder.check(source.schema, source.name)
+        for batch in source.batches():
+            for part in cut(plain(batch), BATCH_BYTES):
+                yield encoder.conform(part, source.name, rows_before=read)
+                read += part.num_rows
+                progress(read)
+        check_count(source, read, table=table)
+
+    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(job_id))
+    return MigrationReport(
+        table.name, added.version, source.name, source.version, read, source.rows, repeated=added.repeated
+    )

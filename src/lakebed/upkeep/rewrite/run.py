@@ -1,0 +1,313 @@
+"""Rewrites rows of a table: deletes some, changes value columns of others, and commits all changes in one log entry.
+
+The steps:
+
+1. *check*: predicates, expressions and ranges, before anything is read.
+2. *claim* (:mod:`lakebed.upkeep.rewrite.claims`): a job for each file that may have such rows.
+3. *run*: a task reads each file and writes its rows again, unless none of them changes (:mod:`~.task`).
+4. *commit*: one proposal replaces all files, each at its place in the order of arrival. A reader sees all changes or
+   none. If a task fails, or the proposal is refused, every job is closed and the table is unchanged.
+
+Rules. All rows that were committed before the rewrite began are rewritten; later rows are unchanged, as by an UPDATE
+under snapshot isolation. Older versions and tags keep the old rows.
+
+Core types: :class:`RewriteRequest`, :class:`RewriteReport`.
+
+Errors: UsageError, SchemaMismatchError and BadKeyError before anything is read; those of a task; RejectedError if the
+table changed so that the rewrite cannot be committed; those of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakebed.errors import Code, Error, StorageError
+from lakebed.files.parquet.layout import Layout
+from lakebed.log.outcomes import Committed, NotCommitted, Unknown, version_of
+from lakebed.model.checks import is_text, shown
+from lakebed.model.state.transactions import ProposeOutput, ProposeRewrite
+from lakebed.model.state.view_source import refused_change
+from lakebed.read.rows.expressions import narrow
+from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE, BATCHES_AT_ONCE
+from lakebed.upkeep.rewrite.claims import Claims
+from lakebed.upkeep.rewrite.plan import FileRewrite, RewriteScope, RowChange, plan
+from lakebed.upkeep.rewrite.task import RewriteTask, RewrittenFile
+from lakebed.write import batches as runner
+from lakebed.write.send import commit_files, discard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.schema import Schema
+    from lakebed.table.table import Table
+
+Execute = runner.Execute[RewriteTask, RewrittenFile]
+"""Runs rewrite tasks. Called from several threads."""
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteRequest:
+    """The change of the rows with a key in any of the ranges (without ranges: all), as ``Pipeline.rewrite``."""
+
+    ranges: tuple[KeyRange, ...] = ()
+    changes: Mapping[str, str] = field(default_factory=dict)
+    where: str | None = None
+    delete_where: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteReport:
+    """The result of a rewrite. ``version`` is None if no row was deleted or changed; then nothing was committed.
+
+    Rows that were committed after ``base_version``, at which it began, are unchanged. ``rows_changed`` are those for
+    which ``where`` is true. Of the ``files_read``, ``files_in`` had rows that changed; they were replaced by
+    ``files_out``.
+    """
+
+    table: str
+    base_version: int
+    version: int | None
+    rows_deleted: int
+    rows_changed: int
+    files_read: int
+    files_in: int
+    files_out: int
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRewrite:
+    """A checked rewrite of the table as it was at ``version``."""
+
+    scope: RewriteScope
+    change: RowChange
+    layout: Layout
+    version: int
+    planned: tuple[FileRewrite, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claimed:
+    """A file and the job that holds it; its only task."""
+
+    job: str
+    rewrite: FileRewrite
+    task: RewriteTask
+
+    @property
+    def task_count(self) -> int:
+        """One task for each file."""
+        return 1
+
+    @property
+    def tasks(self) -> Sequence[RewriteTask]:
+        """The task."""
+        return (self.task,)
+
+
+@dataclass(frozen=True, slots=True)
+class _Done:
+    """A file whose task has ended, and what it made of the file."""
+
+    rewrite: FileRewrite
+    made: RewrittenFile
+
+
+@dataclass(slots=True)
+class _Progress:
+    """The finished tasks, updated from several threads."""
+
+    done: list[_Done] = field(default_factory=list)
+    errors: list[Error] = field(default_factory=list)
+
+
+def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
+    """Check a rewrite, and plan it for the latest version. Reads no row.
+
+    Raises UsageError, SchemaMismatchError or BadKeyError for a request that does not fit the table.
+    """
+    from lakebed.upkeep.rewrite.rows import RowRewriter
+
+    state, settings = table.state(), table.settings_in_force()
+    schema = state.created
+    if refused := refused_change(state):
+        raise refused.code(f"table {table.name}: {refused.reason}: rewrite that table, then refresh the view anew")
+    change = _change(wanted, schema)
+    rewriter = RowRewriter(change, schema, settings.value_bytes_max)
+    rewriter.check()
+    named = () if rewriter.delete_where is None else rewriter.delete_where.columns
+    _check_merge(table.name, state.merge, change, sorted(set(named) - set(state.merge.merge_key(schema))))
+    ranges, keys = list(change.ranges), None
+    if rewriter.concerned is not None:
+        ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
+    scope = RewriteScope(tuple(ranges), keys, state.next_sequence)
+    planned = tuple(plan(state, scope))
+    for file_rewrite in planned:
+        _check_markers(table, change, file_rewrite)
+    return PreparedRewrite(scope, change, Layout.of(schema, settings), state.version, planned)
+
+
+def rewrite(
+    table: Table, prepared: PreparedRewrite, execute: Execute, *, cores: int, check: Callable[[], None]
+) -> RewriteReport:
+    """Carry out a rewrite. ``cores`` is the number of tasks that run at once; ``check`` raises to stop it.
+
+    Raises:
+        SchemaMismatchError, UsageError: a new value does not fit, or cannot be computed; names column, value and key.
+        DamagedError: the bytes of a file are not those that were written; names it.
+        RejectedError: another rewrite is under way, or the table was changed so that this one cannot be committed.
+        ContentionError, UnknownOutcomeError, StorageError: the log. Except for an unknown outcome nothing was changed.
+    """
+    claims = Claims(table, prepared.scope, cores, check)
+    progress = _Progress()
+    try:
+        claims.take()
+        jobs = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
+        claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in jobs]
+        _run_tasks(claims, claimed, execute, progress, cores)
+        check()
+    except BaseException as error:
+        # Not the message: it may quote a key, and the log keeps it.
+        claims.close(list(claims.jobs), f"the rewrite failed: {error.code if isinstance(error, Error) else 'stopped'}")
+        discard(table.storage, table.id, [new for one in progress.done for new in one.made.files or ()])
+        raise
+    version = _commit(table, claims, progress)
+    files = [new.file for one in progress.done for new in one.made.files or ()]
+    replaced = {one.rewrite.file.id: one.rewrite.file for one in progress.done if one.made.files is not None}
+    return RewriteReport(
+        table=table.name,
+        base_version=prepared.version,
+        version=version,
+        rows_deleted=sum(one.made.deleted for one in progress.done),
+        rows_changed=sum(one.made.changed for one in progress.done),
+        files_read=len({one.rewrite.file.id for one in progress.done}),
+        files_in=len(replaced),
+        files_out=len(files),
+        bytes_in=sum(file.size_bytes for file in replaced.values()),
+        bytes_out=sum(file.size_bytes for file in files),
+    )
+
+
+def _change(wanted: RewriteRequest, schema: Schema) -> RowChange:
+    for name, text in (("where", wanted.where), ("delete_where", wanted.delete_where)):
+        if text is not None and not is_text(text):
+            raise Code.PREDICATE_INVALID(f'{name} = {shown(text)}: must be a predicate in SQL, such as "n > 3"')
+    if not isinstance(wanted.changes, Mapping):
+        raise Code.ARGUMENT_INVALID(
+            f'set = {shown(wanted.changes)}: must map columns to SQL expressions, such as {{"delay": "delay + 1"}}'
+        )
+    if wanted.where is not None and not wanted.changes:
+        raise Code.ARGUMENTS_CONFLICT(
+            "where chooses the rows that set changes: give set as well, or delete_where to delete the rows"
+        )
+    if not wanted.changes and wanted.delete_where is None:
+        raise Code.ARGUMENT_MISSING(
+            "a rewrite says what becomes of rows: give set, expressions by column, or delete_where, a predicate"
+        )
+    return RowChange(
+        schema.codec.encode_ranges(wanted.ranges), wanted.delete_where, wanted.where, tuple(wanted.changes.items())
+    )
+
+
+def _check_merge(name: str, mode: MergeMode, change: RowChange, named: Sequence[str]) -> None:
+    """Raise UsageError if changing stored rows would differ from changing the merged rows.
+
+    ``named`` are the columns of ``delete_where`` by which rows are not merged.
+    """
+    if mode.keeps_all:
+        return
+    if named:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {name} merges rows with equal keys, and delete_where names column {named[0]}, which is not part of "
+            "that key: an older row of the key would come back, or a part of a sum would go. Name key columns only",
+            column=named[0],
+        )
+    if change.changes and mode.computes_values:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"table {name} computes values from several rows, so set would change parts of its values, "
+            "and not the values: delete the rows by key, and write them again"
+        )
+
+
+def _check_markers(table: Table, change: RowChange, file_rewrite: FileRewrite) -> None:
+    if change.changes and file_rewrite.file.markers:
+        raise Code.MERGE_MODE_MISMATCH(
+            f"file {file_rewrite.file.id} of table {table.name} has deletes or partial rows, to which set cannot be "
+            "applied before they are merged with older rows: compact the table with the strategy full, then rewrite it",
+            file=file_rewrite.file.id,
+        )
+
+
+def _task(table: Table, prepared: PreparedRewrite, job: str, file_rewrite: FileRewrite) -> RewriteTask:
+    _check_markers(table, prepared.change, file_rewrite)
+    settings = table.settings_in_force()
+    return RewriteTask(
+        job=job,
+        table_id=table.id,
+        file=file_rewrite.file,
+        slices=file_rewrite.slices,
+        cuts=file_rewrite.cuts,
+        change=prepared.change,
+        layout=prepared.layout,
+        value_bytes_max=settings.value_bytes_max,
+        memory_limit_bytes=settings.memory_limit_bytes,
+        rows=file_rewrite.rows,
+    )
+
+
+def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
+    """Run all tasks; after a failure, no further ones are started. Raises its error."""
+
+    def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:
+        return () if progress.errors else batch
+
+    def on_done(job: _Claimed, results: Sequence[RewrittenFile | Error]) -> tuple[_Claimed, ...]:
+        (result,) = results
+        if isinstance(result, Error):
+            progress.errors.append(result)
+            return ()
+        progress.done.append(_Done(job.rewrite, result))
+        if result.files is None:
+            # Compactions may use the file again at once.
+            claims.close([job.job], "no row of the file changes")
+        elif job.rewrite.exact and result.rows != job.rewrite.rows:
+            progress.errors.append(
+                Code.ROW_COUNT_MISMATCH(
+                    f"the table counts {job.rewrite.rows} rows of file {job.rewrite.file.id}, but {result.rows} were "
+                    "read; nothing was changed. Verify the table",
+                    file=job.rewrite.file.id,
+                )
+            )
+        return ()
+
+    limits = runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
+    runner.run(claimed, open_batch, execute, on_done, limits)
+    if progress.errors:
+        raise progress.errors[0]
+
+
+def _commit(table: Table, claims: Claims, progress: _Progress) -> int | None:
+    outputs = tuple(ProposeOutput(one.made.job, one.made.files) for one in progress.done if one.made.files is not None)
+    if not outputs:
+        return None
+    jobs = [output.job for output in outputs]
+    try:
+        outcome = commit_files(table, ProposeRewrite(outputs))
+    except StorageError as error:
+        claims.close(jobs, f"the rewrite failed: {error.code}")
+        raise
+    # After an unknown outcome the jobs stay open: their commit may still arrive.
+    if not isinstance(outcome, Committed | Unknown):
+        claims.close(jobs, "the rewrite was refused")
+    if isinstance(outcome, NotCommitted):
+        raise outcome.code(
+            f"table {table.name} was changed while rows were rewritten: {outcome.reason}. Nothing was changed by the "
+            "rewrite; do it again",
+            **outcome.facts,
+        )
+    return version_of(outcome, f"table {table.name}")
