@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from lakebed.engine import complexity, opaque_casts, predicate, typed_literals
+from lakebed.engine import complexity, predicate
+from lakebed.engine.workarounds import opaque_casts, typed_literals
 from lakebed.read.rows import comparisons
 from tests.adversarial.random_predicates.kinds import BY_NAME, KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth, columns_of

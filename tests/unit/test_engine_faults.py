@@ -5,6 +5,7 @@ Remove then what Lakebed does about it, the line of the page, and the test.
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import re
 import sys
@@ -15,6 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datafusion import SessionConfig, SessionContext
+
+from lakebed.engine import workarounds
 
 PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
 TESTED_BELOW = {
@@ -148,3 +151,21 @@ def test_the_engine_still_refuses_times_of_different_units():
 def test_the_page_lists_the_faults_that_are_tested():
     listed = set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
     assert listed == {*WRONG, *TESTED_BELOW, *TESTED_ELSEWHERE}
+
+
+def rows_of_the_page():
+    """Return the upstream issues and what Lakebed does of each fault, with ``as above`` written out."""
+    rows = re.findall(r"^\| `\w+` \| ([^|]*) \|.*\| ([^|]*) \|$", PAGE.read_text(), re.MULTILINE)
+    for place, (issues, done) in enumerate(rows):
+        rows[place] = issues, rows[place - 1][1] if done == "as above" else done
+    return rows
+
+
+@pytest.mark.parametrize("path", sorted(Path(workarounds.__file__).parent.glob("[!_]*.py")), ids=lambda path: path.stem)
+def test_a_workaround_names_the_version_and_its_issues(path):
+    header = ast.get_docstring(ast.parse(path.read_text()))
+    (version,) = re.findall(r"with (DataFusion \d+)\.", PAGE.read_text())
+    assert version in header
+    issues = [issues for issues, done in rows_of_the_page() if f"`{path.stem}`" in done]
+    assert issues, "no fault on the page has this workaround"
+    assert set(re.findall(r"\d+", " ".join(issues))) <= set(re.findall(r"\d+", header))

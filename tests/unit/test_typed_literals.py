@@ -7,7 +7,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.engine.typed_literals import with_typed_literals
+from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.model.type_names import UUID
 
 TEXT, BYTES = "'6f9619ff-8b86-d011-b42d-00c04fc964ff'", "X'6f9619ff8b86d011b42d00c04fc964ff'"

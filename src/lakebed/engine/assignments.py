@@ -21,8 +21,8 @@ import pyarrow as pa
 from lakebed.engine.datafusion import operators_of, pieces
 from lakebed.engine.predicate import OF_A_ROW, columns_named, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.typed_literals import with_typed_literals
 from lakebed.engine.value_sizes import bounded
+from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_table

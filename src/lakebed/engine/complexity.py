@@ -21,11 +21,11 @@ from functools import lru_cache
 from itertools import pairwise
 
 from lakebed.engine.alternatives import CHAIN_MIN, halves, listed
-from lakebed.engine.ignored_clauses import check_clauses
-from lakebed.engine.opaque_casts import with_opaque_casts
-from lakebed.engine.opaque_lists import with_opaque_lists
-from lakebed.engine.precedence import with_brackets
 from lakebed.engine.tokens import Token, tokens_of
+from lakebed.engine.workarounds.ignored_clauses import check_clauses
+from lakebed.engine.workarounds.opaque_casts import with_opaque_casts
+from lakebed.engine.workarounds.opaque_lists import with_opaque_lists
+from lakebed.engine.workarounds.precedence import with_brackets
 from lakebed.errors import Code
 
 TEXT_MAX = 8 * 1024 * 1024

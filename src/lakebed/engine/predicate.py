@@ -20,11 +20,12 @@ import pyarrow as pa
 from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
-from lakebed.engine.datafusion import ThreadSession, column_names, context, drop_non_row_functions, operators_of, pieces
+from lakebed.engine.datafusion import ThreadSession, context, drop_non_row_functions, operators_of, pieces
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
-from lakebed.engine.typed_literals import with_typed_literals
 from lakebed.engine.value_sizes import bounded
+from lakebed.engine.workarounds.merged_conditions import must_stand_alone
+from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
@@ -55,9 +56,8 @@ class Predicate:
 
     ``text`` is for messages; ``sql`` is for the engine, and may have more parentheses. If ``flat``, it may run on any
     stack. ``parts`` is the predicate as the engine's optimizer rewrites it: conditions joined by AND, with equal types.
-    ``alone`` is the form for filters of sorted rows. It prevents the engine from merging the predicate wrongly with
-    other conditions, and from deriving an order: from ``k = lower(k)`` it derives that rows sorted by one are sorted by
-    the other, and then cannot plan.
+    ``alone`` is the form for filters of sorted rows, which the engine does not merge with other conditions
+    (:mod:`lakebed.engine.workarounds.merged_conditions`).
     """
 
     text: str
@@ -125,7 +125,7 @@ def _predicate_or_reason(where: str, bounds: Fitted, schema: pa.Schema) -> Predi
         return error.message
     if operators - OF_A_ROW:
         return "it reads more than a row"
-    apart = any(map(_equates, parts)) or any(map(_begins_with_constant, _conditions(wanted.logical_plan())))
+    apart = must_stand_alone(_conditions(wanted.logical_plan()), parts)
     alone = f"({bounds.text}\n) IS TRUE" if apart else bounds.text
     return Predicate(where, named or tuple(schema.names[:1]), parts, alone, bounds.text, bounds.flat)
 
@@ -139,49 +139,6 @@ def _conditions(plan: LogicalPlan) -> Iterator[Expr]:
         variant = one.to_variant()
         if isinstance(variant, Filter):
             yield variant.predicate()
-
-
-def _equates(expression: Expr) -> bool:
-    """Return whether it requires that two expressions are equal, neither of them a constant."""
-    waiting = [expression]
-    while waiting:
-        one = waiting.pop()
-        if one.variant_name() != "BinaryExpr":
-            continue
-        operator = one.rex_call_operator()
-        if operator == "AND":
-            waiting += one.rex_call_operands()
-        elif operator == "=" and all(side.variant_name() != "Literal" for side in one.rex_call_operands()):
-            return True
-    return False
-
-
-def _begins_with_constant(condition: Expr) -> bool:
-    """Return whether a comparison in it has a constant on its left and a column on its right.
-
-    DataFusion 55 combines such a comparison wrongly with others on the column, such as the bounds of a key range that a
-    plan adds, if the constant has yet to be computed: from ``day = X AND DATE '2026-01-01' = day`` it derives that no
-    row can pass. It combines no conditions within IS TRUE.
-    """
-    waiting = [condition]
-    while waiting:
-        one = waiting.pop()
-        kind = one.variant_name()
-        if kind == "Not" or (kind == "BinaryExpr" and one.rex_call_operator() in ("AND", "OR")):
-            waiting += one.rex_call_operands()
-        elif kind in ("BinaryExpr", "Between", "InList"):
-            left, *others = one.rex_call_operands()
-            if not _names_column(left) and any(map(_names_column, others)):
-                return True
-    return False
-
-
-def _names_column(expression: Expr) -> bool:
-    """Return whether an expression names a column; True if that is unknown."""
-    try:
-        return next(column_names(expression), None) is not None
-    except Exception:  # noqa: BLE001 - see there
-        return True
 
 
 def reason_of(error: BaseException, text: str) -> str:

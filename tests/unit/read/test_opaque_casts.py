@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import Latest, Schema, UsageError
 from lakebed.clock import random_token
-from lakebed.engine.opaque_casts import with_opaque_casts, with_opaque_columns
+from lakebed.engine.workarounds.opaque_casts import with_opaque_casts, with_opaque_columns
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.engine.opaque_lists import with_opaque_lists
+from lakebed.engine.workarounds.opaque_lists import with_opaque_lists
 
 
 @pytest.mark.parametrize(

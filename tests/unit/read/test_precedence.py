@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.clock import random_token
-from lakebed.engine.precedence import with_brackets
+from lakebed.engine.workarounds.precedence import with_brackets
 
 ROWS = [{"k": k, "b": b, "c": c} for k, (b, c) in enumerate(product([True, False, None], [1, 2, None]))]
 

@@ -11,8 +11,8 @@ import lakebed
 from lakebed import Schema
 from lakebed.clock import random_token
 from lakebed.engine.datafusion import expression_context
+from lakebed.engine.workarounds.same_names import options_off
 from lakebed.read.sql import query as module
-from lakebed.read.sql.same_names import options_off
 
 TRIPS = [{"k": k, "a": a, "d": d} for k, (a, d) in enumerate(product([1, 5, 7], [-1, 2]))]
 

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.engine.datafusion import ThreadSession, pieces, query_context, read_only
-from lakebed.engine.in_subqueries import Plans, with_comparisons
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.value_sizes import bounded
+from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, of_integers
 from lakebed.model.foreign_errors import error_text, translate_errors

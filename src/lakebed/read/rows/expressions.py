@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.engine.opaque_casts import HIDING
+from lakebed.engine.workarounds.opaque_casts import HIDING
 from lakebed.model.keys import iter_ranges
 from lakebed.read.rows.conditions import (
     FLIPPED,
@@ -168,7 +168,7 @@ def _column_name(side: Expr) -> str | None:
 
 
 def _hidden(expression: Expr) -> Expr | None:
-    """Return what is hidden from the optimizer (:mod:`lakebed.engine.opaque_casts`); None if nothing is."""
+    """Return what is hidden from the optimizer (:mod:`lakebed.engine.workarounds.opaque_casts`); None if nothing is."""
     if expression.variant_name() != "ScalarFunction" or expression.rex_call_operator() != HIDING:
         return None
     operands: list[Expr] = expression.rex_call_operands()

@@ -33,10 +33,11 @@ from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 from lakebed import clock
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
-from lakebed.engine.in_subqueries import Plans, with_comparisons
-from lakebed.engine.opaque_casts import with_opaque_columns
 from lakebed.engine.stack import deep_items, on_deep_stack
-from lakebed.engine.typed_literals import with_resolved_literals
+from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
+from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
+from lakebed.engine.workarounds.same_names import options_off
+from lakebed.engine.workarounds.typed_literals import with_resolved_literals
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import translate_errors
@@ -64,7 +65,6 @@ from lakebed.read.sql.catalog_statements import (
 )
 from lakebed.read.sql.functions import register
 from lakebed.read.sql.results import OwnPlanError, batches_of, refused, schema_of, started
-from lakebed.read.sql.same_names import options_off
 from lakebed.storage.runtimes import ENGINE
 
 if TYPE_CHECKING:

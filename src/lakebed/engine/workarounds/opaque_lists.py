@@ -3,7 +3,7 @@
 DataFusion 55 makes one list of two of one operand, and loses nulls: ``k IN (1, 5) AND k NOT IN (5, NULL)`` finds the
 row 1, for which it is unknown (its pull request 24258), and ``k IN (1) AND k IN (2)`` is false where ``k`` is null, so
 its negation is true. A list with a null, and each of several lists of one operand, therefore becomes ``greatest(k IN
-(…))``, as in :mod:`lakebed.engine.opaque_casts`.
+(…))``, as in :mod:`lakebed.engine.workarounds.opaque_casts`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebed.engine.opaque_casts import HIDING
 from lakebed.engine.tokens import tokens_of
+from lakebed.engine.workarounds.opaque_casts import HIDING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

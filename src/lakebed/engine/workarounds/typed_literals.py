@@ -1,6 +1,6 @@
 """Writes the constants that SQL compares with UUID and decimal columns as values of these types. Pure.
 
-The engine represents UUIDs as 16 bytes, and cannot compare text with them: ``id = '6f9619ff-…'`` becomes ``id =
+DataFusion 55 represents UUIDs as 16 bytes, and cannot compare text with them: ``id = '6f9619ff-…'`` becomes ``id =
 X'6f9619ff…'``.
 
 It reads a number with a point as a double, and compares a decimal with a double as doubles, whose last bits differ:
@@ -9,8 +9,8 @@ It reads a number with a point as a double, and compares a decimal with a double
 
 It reads ``TIME '…'`` in nanoseconds, and compares no times of different units.
 
-A time that is finer than the unit of a timestamp column would be cut to this unit: ``at >= TIMESTAMP '….0005'`` would
-find a row at ``….000`` in milliseconds. The column is compared in nanoseconds instead.
+A time that is finer than the unit of a timestamp column would be cut to this unit (its issue 22142): ``at >= TIMESTAMP
+'….0005'`` would find a row at ``….000`` in milliseconds. The column is compared in nanoseconds instead.
 
 It finds a float in a list, also one that it makes of several ``x = …`` joined by OR, by its bits, and those of the two
 zeros differ. There, ``x = 0`` becomes ``(x + 0.0) = 0 + 0.0``, in which no zero is negative.
@@ -36,8 +36,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from lakebed.engine.compared_columns import compared_name, name_of_token, openings
-from lakebed.engine.opaque_casts import HIDING
 from lakebed.engine.tokens import Token, tokens_of
+from lakebed.engine.workarounds.opaque_casts import HIDING
 from lakebed.model.key_types import PER_SECOND
 from lakebed.model.type_names import UUID
 

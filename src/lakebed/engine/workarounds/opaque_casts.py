@@ -2,9 +2,9 @@
 
 DataFusion 55 moves the cast of a comparison to the constant (its issues 23095 and 22142): ``CAST(p AS BIGINT) = 1``
 becomes ``p = 1.00``, and the row with 1.50 is lost; ``TRY_CAST(k AS TINYINT) > 5`` becomes ``k > 5``, and rows come in
-excess. It also prunes files by the casts of their bounds, although ``CAST(at AS TIME)`` of all times between two is not
-between the casts of the two. Both happen in every plan, also in projections, whenever a condition reaches a cast:
-from another subquery, through an alias, or as a filter that a join or a sort makes while it runs.
+excess. It also prunes files by the casts of their bounds (15764), although ``CAST(at AS TIME)`` of all times between
+two is not between the casts of the two. Both happen in every plan, also in projections, whenever a condition reaches a
+cast: from another subquery, through an alias, or as a filter that a join or a sort makes while it runs.
 
 ``greatest`` with a single argument returns it, and the optimizer knows nothing of it. So each cast whose operand names
 a column becomes ``greatest(CAST(…))``; :mod:`lakebed.read.rows.expressions` knows the form, and derives key ranges

@@ -1,4 +1,4 @@
-"""Refuses the clauses that the engine's parser accepts and its planner leaves out. Pure.
+"""Refuses the clauses that the parser of DataFusion 55 accepts and its planner leaves out. Pure.
 
 Such a statement would be answered as if the clause were not there: all rows for a sample or a condition of PREWHERE, no
 subtotals for WITH ROLLUP. Clauses that change no row, such as FOR UPDATE, are left as they are.
