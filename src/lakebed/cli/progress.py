@@ -69,10 +69,8 @@ def _not_by_py4j(record: logging.LogRecord) -> bool:
 
 def report_line(report: Any) -> str:
     """Return a report as text, after the name of its table and the committed version, if any."""
-    from lakebed.jobs.report_text import summary
-
     at = "" if report.version is None else f" at version {report.version}"
-    return f"table {report.table}{at}: {summary(report)}"
+    return f"table {report.table}{at}: {report.summary}"
 
 
 @contextlib.contextmanager

@@ -9,10 +9,14 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
 from lakebed.jobs.progress_bar import ProgressBar, is_interactive
 from lakebed.model.checks import shown
+
+if TYPE_CHECKING:
+    from lakebed.table.tracker.recorder import RunHandle
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,17 @@ Callback = Callable[[Progress], None]
 def in_phase(progress: Callback | None, phase: str) -> Callback | None:
     """Return the callback, with the name of the phase added to its argument."""
     return None if progress is None else lambda made: progress(replace(made, phase=made.phase or phase))
+
+
+def watching(run: RunHandle, progress: Callback | None = None) -> Callback:
+    """Return a callback that passes progress to the record of a run and to its caller."""
+
+    def report(made: Progress) -> None:
+        run.progress(rows_done=made.rows_done, rows_total=made.rows_total)
+        if progress is not None:
+            progress(made)
+
+    return report
 
 
 class CallProgress:

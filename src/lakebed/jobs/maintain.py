@@ -24,8 +24,7 @@ from lakebed.jobs.executors import (
     search_executor,
 )
 from lakebed.jobs.interrupt import current_stop
-from lakebed.jobs.job_progress import Callback, in_phase
-from lakebed.jobs.run_notes import noted, watching
+from lakebed.jobs.job_progress import Callback, in_phase, watching
 from lakebed.model.checks import check_request_key
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
@@ -113,7 +112,7 @@ class Maintenance:
             importer = None if self.start is None else Importer(self.start, self.table, self.place, watching(run))
             planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
             execute = ingest_executor(self.tasks, self.place, importer)
-            return noted(run, ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
+            return run.reported(ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
 
     def bulk_import(
         self,
@@ -128,26 +127,26 @@ class Maintenance:
         assert self.start is not None
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
-            return noted(run, importer.run(source, format, job_id, reading))
+            return run.reported(importer.run(source, format, job_id, reading))
 
     def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
         """Add the rows of a table of another system, on Spark."""
         assert self.start is not None
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
             importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
-            return noted(run, migrate_rows(importer, source, chosen, job_id))
+            return run.reported(migrate_rows(importer, source, chosen, job_id))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.jobs.pipeline.Pipeline.attach`."""
         with self.tracked(WorkKind.ATTACH, key=job_id) as run:
-            return noted(run, attach(self.table, source, job_id, attach_executor(self.tasks, self.place)))
+            return run.reported(attach(self.table, source, job_id, attach_executor(self.tasks, self.place)))
 
     def export(self, target: Place, wanted: ExportRequest, at: int | None) -> ExportReport:
         """Export a version; see :meth:`lakebed.jobs.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
             execute = export_executor(self.tasks, self.place, target, watching(run, in_phase(self.progress, "export")))
             made = export(self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores)
-            return noted(run, made)
+            return run.reported(made)
 
     def compact(self, strategy: str | None = None) -> CompactionReport:
         """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""
@@ -160,7 +159,7 @@ class Maintenance:
         with self.tracked(WorkKind.COMPACTION, rows, sum(merge.size_bytes for merge in merges)) as run:
             execute = merge_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "merge")), rows)
             # With merges, a session is started here, before several threads need it.
-            return noted(run, compact(self.table, prepared, execute, cores=self.cores if merges else 1))
+            return run.reported(compact(self.table, prepared, execute, cores=self.cores if merges else 1))
 
     def rewrite(self, wanted: RewriteRequest) -> RewriteReport:
         """Delete or change rows; see :meth:`lakebed.jobs.pipeline.Pipeline.rewrite`."""
@@ -169,7 +168,7 @@ class Maintenance:
         with self.tracked(WorkKind.REWRITE, rows) as run:
             execute = rewrite_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "rewrite")), rows)
             cores = self.cores if prepared.planned else 1
-            return noted(run, rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
+            return run.reported(rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
 
     def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
         """Find the objects that hold such rows; see :meth:`lakebed.jobs.pipeline.Pipeline.erase_report`."""
@@ -180,14 +179,14 @@ class Maintenance:
     def split(self) -> SplitReport:
         """Cut the partitions that exceed a limit."""
         with self.tracked(WorkKind.SPLIT) as run, committed_on_interrupt(self.table.log):
-            return noted(run, split(self.table))
+            return run.reported(split(self.table))
 
     def join(self) -> JoinReport:
         """Join small neighbours; those that a file keeps apart are compacted first."""
         groups = small(self.table.state(), self.table.settings_in_force())
         compacted = self.merge(Prepared(whole(self.table.state(), [one for g in groups for one in g.compact_first])))
         with self.tracked(WorkKind.JOIN) as run:
-            joined = noted(run, join(self.table))
+            joined = run.reported(join(self.table))
         self._raised(compacted)
         return joined
 
@@ -202,7 +201,7 @@ class Maintenance:
     def collect(self) -> CollectionReport:
         """Delete files that no version needs, and truncate the log."""
         with self.tracked(WorkKind.GC) as run, committed_on_interrupt(self.table.log):
-            report = noted(run, collect_garbage(self.table))
+            report = run.reported(collect_garbage(self.table))
         self.table.tracker.trim_if_due()
         return report
 

@@ -393,8 +393,8 @@ class Pipeline:
 
         start = None if self._pool is not None else lambda: self.session
         maintenance = self.maintenance(view)
-        with maintenance.tracked(WorkKind.REFRESH):
-            return refresh_view(self.instance, maintenance.table, start, self._place, anew=anew)
+        with maintenance.tracked(WorkKind.REFRESH) as run:
+            return run.reported(refresh_view(self.instance, maintenance.table, start, self._place, anew=anew))
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.wording import count_text
 from lakebed.read.rows.plan import QueryPlan, plan
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
-from lakebed.table.tracker.recorder import current_run
 from lakebed.upkeep.ingest_tasks import Ingested
 from lakebed.upkeep.view_feed import parts_of, refresh, view_source
 from lakebed.write.source_rows import SourceRows
@@ -61,13 +59,8 @@ def refresh_view(
     """As :meth:`lakebed.jobs.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
     source = lake.named(view_source(view).table)
     importer = None if start is None else Importer(start, view, place)
-    made = refresh(view, source, anew=anew, backfill=None if importer is None else partial(_backfill, importer, source))
-    run = current_run()
-    if made.until == made.since and not anew:
-        run.nothing()
-    run.progress(rows_done=made.rows_read)
-    run.ended(made.version, f"{count_text(made.rows_read, 'row')} read, up to version {made.until} of its source")
-    return made
+    backfill = None if importer is None else partial(_backfill, importer, source)
+    return refresh(view, source, anew=anew, backfill=backfill)
 
 
 def _backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:

@@ -35,10 +35,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from lakebed import clock
-from lakebed.errors import ContentionError, Error, StorageError, UsageError
+from lakebed.errors import Code, ContentionError, Error, StorageError, UsageError
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
+from lakebed.model.reports import WorkReport, files_text
 from lakebed.model.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
+from lakebed.model.wording import count_text, size_text
 from lakebed.table.filter_choice import age_off
 from lakebed.upkeep.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart
 from lakebed.write import batches as runner
@@ -81,7 +83,7 @@ class FailedRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestReport:
+class IngestReport(WorkReport):
     """The result of an ingest: ``requests`` were carried out by ``jobs`` commits, the last at ``version``, if any.
 
     ``rows`` were written of ``rows_read``; fewer if rows with equal keys were merged. ``waiting`` requests are not due
@@ -113,6 +115,43 @@ class IngestReport:
             for name in ("jobs", "requests", "source_bytes", "rows_read", "rows", "files", "size_bytes", "failed")
         }
         return replace(later, **sums, version=self.version if later.version is None else later.version)
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        said = "nothing ingested"
+        if self.version is not None:
+            requests = f"{count_text(self.requests, 'request')} of {size_text(self.source_bytes)}"
+            files = files_text(self.rows_read, self.rows, self.files, self.size_bytes)
+            said = f"{requests} ingested by {count_text(self.jobs, 'job')}: {count_text(self.rows_read, 'row')}{files}"
+        if self.failed:
+            said += f"; {count_text(len(self.failed), 'request')} failed: {self.failed[0].said}"
+        return said
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was committed."""
+        return self.version is None
+
+    @property
+    def failure(self) -> Error | None:
+        """The error of a store that did not answer; that of the first request if none was ingested."""
+        if self.errors:
+            return self.errors[0]
+        if self.failed and self.version is None:
+            first = self.failed[0]
+            return Code.REQUEST_FAILED(first.said, source=first.url)
+        return None
+
+    @property
+    def rows_done(self) -> int:
+        """The rows that were read."""
+        return self.rows_read
+
+    @property
+    def bytes_done(self) -> int:
+        """The bytes of their sources."""
+        return self.source_bytes
 
 
 @dataclass(slots=True)

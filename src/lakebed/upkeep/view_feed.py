@@ -25,6 +25,7 @@ from lakebed.engine.row_query import RowQuery
 from lakebed.errors import Code, Error, NotRetainedError, SchemaMismatchError, UsageError
 from lakebed.files.parquet.sizes import gather
 from lakebed.log.outcomes import version_of
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import ProposeFeed
 from lakebed.model.wording import count_text
 from lakebed.read.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
@@ -52,7 +53,7 @@ _INSERT = ChangeKind.INSERT.name.lower()
 
 
 @dataclass(frozen=True, slots=True)
-class RefreshReport:
+class RefreshReport(WorkReport):
     """The result of a refresh: the old and new version of the source, the number of rows read, and the view's version;
     ``anew``: the rows replaced all others.
     """
@@ -67,10 +68,20 @@ class RefreshReport:
 
     @property
     def summary(self) -> str:
-        """Describe the refresh in a sentence."""
+        """The result as a sentence."""
         if not self.rows_read and not self.anew and self.since == self.until:
             return f"nothing to do; it has version {self.until} of {self.source}"
         return f"{count_text(self.rows_read, 'row')} of {self.source} read; it has version {self.until}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether the view had all of its source."""
+        return self.until == self.since and not self.anew
+
+    @property
+    def rows_done(self) -> int:
+        """The rows that were read."""
+        return self.rows_read
 
 
 def view_source(view: Table) -> ViewSource:

@@ -36,10 +36,10 @@ from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.files import NewFile
-from lakebed.model.html_tables import FactsView
 from lakebed.model.key_columns import raw, same_key
 from lakebed.model.key_values import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
+from lakebed.model.reports import AddedFiles
 from lakebed.model.settings import Settings
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import ProposeFiles, Source
@@ -61,7 +61,7 @@ _COPY_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class AttachReport(FactsView):
+class AttachReport(AddedFiles):
     """The result of an attach. ``repeated``: the job id was committed before, at ``version``; nothing was added.
 
     ``version`` is None if there were no rows (and no job id to remember).
@@ -73,6 +73,11 @@ class AttachReport(FactsView):
     size_bytes: int
     version: int | None
     repeated: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return self.added("attach", self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from lakebed.errors import Code
 from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.model.checks import are_names, are_texts, check_flag, check_text, shown
+from lakebed.model.reports import AddedFiles
+from lakebed.model.wording import count_text
 from lakebed.write.conformer import Conformer
 
 if TYPE_CHECKING:
@@ -81,7 +83,7 @@ class SourceReading:
 
 
 @dataclass(frozen=True, slots=True)
-class ImportReport:
+class ImportReport(AddedFiles):
     """The result of an import. ``repeated``: the job id was committed before, at ``version``; nothing was added.
 
     ``version`` is None if there were no rows (and no job id to remember). ``partitions_split`` partitions were cut
@@ -103,3 +105,10 @@ class ImportReport:
     partitions_split: int = 0
     rejected: int = 0
     quarantine: str | None = None
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        split = f"; {count_text(self.partitions_split, 'partition')} split before" if self.partitions_split else ""
+        rejected = f"; {count_text(self.rejected, 'row')} rejected, in {self.quarantine}" if self.rejected else ""
+        return f"{self.added('import', self.rows_written)}{split}{rejected}"

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, assert_never
 
 from lakebed import clock
 from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOutcomeError
-from lakebed.jobs.report_text import summary
 from lakebed.model.operations import TableOperation
 from lakebed.server.service.plan import RETRY_MAX_S
 from lakebed.storage import telemetry
@@ -122,16 +121,16 @@ def _carried_out(
             ingested = maintenance.ingest()
             if ingested.errors:
                 raise ingested.errors[0]
-            return Done(summary(ingested))
+            return Done(ingested.summary)
         case TableOperation.COMPACTION:
             return _compact(maintenance, table, failures)
         case TableOperation.SPLITTING:
             divided = maintenance.divide()
-            return Done(f"{summary(divided.split)}, {summary(divided.join)}")
+            return Done(f"{divided.split.summary}, {divided.join.summary}")
         case TableOperation.REFRESH:
             return Done(pipeline.refresh(table).summary)
         case TableOperation.GC:
-            return Done(summary(maintenance.collect()))
+            return Done(maintenance.collect().summary)
         case _:
             assert_never(operation)
 
@@ -150,4 +149,4 @@ def _compact(maintenance: Maintenance, table: Table, failures: FailedPartitions)
         f"; partition {partition} failed {failures.tries[partition]} times: {error}"
         for partition, error in list(failures.errors.items())[:3]
     )
-    return Done(f"{summary(report)}{waits}{failed}", next(iter(failures.errors.values()), None))
+    return Done(f"{report.summary}{waits}{failed}", next(iter(failures.errors.values()), None))

@@ -22,7 +22,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import structs
 
@@ -37,7 +37,10 @@ from lakebed.table.tracker.records import trim_records, write_records
 from lakebed.table.tracker.runs import Begun, JobRun, RunError, RunOutcome, RunPlace, TaskRun
 
 if TYPE_CHECKING:
+    from lakebed.model.reports import WorkReport
     from lakebed.storage.contract import Storage
+
+ReportType = TypeVar("ReportType", bound="WorkReport")
 
 FLUSH_S = 2.0
 ALIVE_S = 30.0
@@ -332,6 +335,16 @@ class RunHandle:
         """Record the version of the last commit, and a short description of the result."""
         self._version = version
         self.progress(detail=detail)
+
+    def reported(self, report: ReportType) -> ReportType:
+        """Record the result of the run, and return it. A run without work leaves no record."""
+        self.progress(rows_done=report.rows_done, bytes_done=report.bytes_done)
+        if (failure := report.failure) is not None:
+            self.failed(failure)
+        elif report.idle:
+            self.nothing()
+        self.ended(report.committed, report.summary)
+        return report
 
     def failed(self, error: BaseException) -> None:
         """Record that the run has failed, although the block ends without an exception."""

@@ -32,8 +32,9 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.log.outcomes import Committed, NotCommitted, version_of
 from lakebed.model.files import NewFile, data_name
-from lakebed.model.html_tables import FactsView
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import CloseJob, ConcatenateRuns
+from lakebed.model.wording import count_text
 from lakebed.storage.processes import is_gone
 from lakebed.table.filter_choice import age_off
 from lakebed.upkeep.compaction.merge_jobs import (
@@ -57,6 +58,7 @@ from lakebed.write.send import send_run
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from lakebed.errors import Error
     from lakebed.model.settings import Strategy
     from lakebed.storage.contract import Storage
     from lakebed.table.table import Table
@@ -66,7 +68,7 @@ FETCHES = 8
 
 
 @dataclass(frozen=True, slots=True)
-class CompactionReport(FactsView):
+class CompactionReport(WorkReport):
     """The result of a compaction. ``version`` is that of its last commit, None if nothing was due.
 
     ``partitions`` is the number of those in which ``jobs`` merged runs. ``concatenated`` is the number of runs that
@@ -87,6 +89,35 @@ class CompactionReport(FactsView):
     failed: tuple[FailedMerge, ...]
     released: tuple[str, ...]
     waits: str | None
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        said = [f"{count_text(self.files_in, 'file')} became {self.files_out}"] if self.jobs else []
+        said += [f"{count_text(self.concatenated, 'run')} concatenated"] if self.concatenated else []
+        said += [f"{len(self.skipped)} skipped"] if self.skipped else []
+        said += [f"{len(self.failed)} failed"] if self.failed else []
+        return ", ".join(said) or "nothing to compact"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was committed."""
+        return self.version is None
+
+    @property
+    def failure(self) -> Error | None:
+        """The error of the first partition that could not be merged; the others were."""
+        return self.failed[0].error if self.failed else None
+
+    @property
+    def rows_done(self) -> int:
+        """The rows that were merged."""
+        return self.rows
+
+    @property
+    def bytes_done(self) -> int:
+        """The bytes of their files."""
+        return self.bytes_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,9 +28,10 @@ from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.files import data_name
-from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.model.reports import WorkReport
+from lakebed.model.wording import count_text, size_text
 from lakebed.read.inspect.copies import CopyKind, record_copy
 from lakebed.read.rows.plan import is_merged
 from lakebed.read.rows.summaries import load_summaries
@@ -90,7 +91,7 @@ class ExportTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport(FactsView):
+class ExportReport(WorkReport):
     """The result of an export: the table at ``version``, in ``files`` below ``url``."""
 
     table: str
@@ -99,6 +100,27 @@ class ExportReport(FactsView):
     rows: int
     files: int
     size_bytes: int
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        files = f"{count_text(self.files, 'file')} of {size_text(self.size_bytes)}"
+        return f"{count_text(self.rows, 'row')} exported as {files} to {self.url}"
+
+    @property
+    def committed(self) -> None:
+        """None: the table was not changed."""
+        return None
+
+    @property
+    def rows_done(self) -> int:
+        """The rows that were written."""
+        return self.rows
+
+    @property
+    def bytes_done(self) -> int:
+        """The bytes of their files."""
+        return self.size_bytes
 
 
 ExportResult = tuple[ExportedFile, ...] | Error

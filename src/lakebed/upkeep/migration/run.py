@@ -18,7 +18,9 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions.schema_growth import with_fields
+from lakebed.model.wording import count_text
 from lakebed.upkeep.migration.delta import open_delta
 from lakebed.upkeep.migration.hive import open_hive
 from lakebed.upkeep.migration.iceberg import open_iceberg
@@ -45,7 +47,7 @@ SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationReport:
+class MigrationReport(WorkReport):
     """The result of a migration. ``rows_expected`` is None if the source has no row count."""
 
     table: str
@@ -55,6 +57,20 @@ class MigrationReport:
     rows_read: int
     rows_expected: int | None
     repeated: bool = False
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        if self.repeated:
+            return "migrated before; nothing was added"
+        counted = "as many as the source says" if self.rows_expected is not None else "the source has no exact count"
+        of = "" if self.source_version is None else f", of version {self.source_version} there"
+        return f"{count_text(self.rows_read, 'row')} migrated{of}; {counted}"
+
+    @property
+    def rows_done(self) -> int:
+        """The rows that were read."""
+        return self.rows_read
 
 
 @dataclass(frozen=True, slots=True)

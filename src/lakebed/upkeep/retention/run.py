@@ -37,7 +37,9 @@ from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import object_names
 from lakebed.model.html_tables import FactsView
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
+from lakebed.model.wording import count_text, size_text
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.read.inspect.hooks import delete_incomplete_hooks
 from lakebed.read.snapshot.pins import read_pins
@@ -66,7 +68,7 @@ REFUSALS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
-class CollectionReport(FactsView):
+class CollectionReport(WorkReport):
     """What was deleted, or with ``dry_run`` would be deleted. ``waiting`` files have no reference and are
     too young.
 
@@ -86,6 +88,21 @@ class CollectionReport(FactsView):
     entries: int = 0
     log_start: int = 0
     sidecars: int = 0
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        deleted = "would be deleted" if self.dry_run else "deleted"
+        young = f"; {count_text(self.waiting, 'file')} without reference still too young" if self.waiting else ""
+        pinned = f"; {count_text(self.pinned, 'file')} kept for readers by pins" if self.pinned else ""
+        truncated = f"; log truncated up to {self.log_start}" if self.entries else ""
+        files = f"{count_text(self.files, 'file')} of {size_text(self.size_bytes)}"
+        return f"{files} {deleted}{young}{pinned}{truncated}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was deleted."""
+        return not (self.files or self.entries or self.checkpoint_segments or self.sidecars)
 
 
 @dataclass(frozen=True, slots=True)

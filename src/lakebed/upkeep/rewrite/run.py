@@ -27,8 +27,10 @@ from lakebed.errors import Code, Error, StorageError
 from lakebed.files.parquet.layout import Layout
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown, version_of
 from lakebed.model.checks import is_text, shown
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import ProposeOutput, ProposeRewrite
 from lakebed.model.state.view_source import refused_change
+from lakebed.model.wording import count_text, size_text
 from lakebed.read.rows.expressions import narrow
 from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE, BATCHES_AT_ONCE
 from lakebed.upkeep.rewrite.claims import Claims
@@ -60,7 +62,7 @@ class RewriteRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class RewriteReport:
+class RewriteReport(WorkReport):
     """The result of a rewrite. ``version`` is None if no row was deleted or changed; then nothing was committed.
 
     Rows that were committed after ``base_version``, at which it began, are unchanged. ``rows_changed`` are those for
@@ -78,6 +80,17 @@ class RewriteReport:
     files_out: int
     bytes_in: int
     bytes_out: int
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        read = f"{count_text(self.files_read, 'file')} read"
+        if self.version is None:
+            return f"no row differs; nothing was changed, {read}"
+        rows = [f"{count_text(self.rows_deleted, 'row')} deleted"] if self.rows_deleted else []
+        rows += [f"{count_text(self.rows_changed, 'row')} changed"] if self.rows_changed else []
+        into = f"{count_text(self.files_in, 'file')} of {size_text(self.bytes_in)} replaced by {self.files_out}"
+        return f"{', '.join(rows)}; {read}, {into}"
 
 
 @dataclass(frozen=True, slots=True)

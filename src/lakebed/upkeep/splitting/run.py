@@ -18,8 +18,10 @@ from typing import TYPE_CHECKING
 
 from lakebed.log.outcomes import NotCommitted, Outcome, version_of
 from lakebed.model.html_tables import FactsView
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import ProposeJoin, ProposeSplit
 from lakebed.model.state.transactions.partition_changes import bounds_of_cuts
+from lakebed.model.wording import count_text
 from lakebed.read.rows.summaries import exact_at, load_summaries
 from lakebed.upkeep.splitting.plan import CompactFirst, LargePartition, NotSplit, SplitAt, choose, due, small
 
@@ -43,7 +45,7 @@ class SplitPartitionReport(FactsView):
 
 
 @dataclass(frozen=True, slots=True)
-class SplitReport(FactsView):
+class SplitReport(WorkReport):
     """The result of splitting. ``version`` is that of the last commit, None if nothing was split."""
 
     table: str
@@ -56,6 +58,16 @@ class SplitReport(FactsView):
         """Partitions that can be split once they are compacted."""
         return tuple(skipped.partition for skipped in self.not_split if isinstance(skipped, CompactFirst))
 
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return f"{count_text(len(self.split), 'partition')} cut"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was committed."""
+        return self.version is None
+
 
 @dataclass(frozen=True, slots=True)
 class NotJoined:
@@ -66,13 +78,23 @@ class NotJoined:
 
 
 @dataclass(frozen=True, slots=True)
-class JoinReport(FactsView):
+class JoinReport(WorkReport):
     """The result of joining: the groups of partitions that became one each. ``version`` is that of the last commit."""
 
     table: str
     joined: tuple[tuple[int, ...], ...]
     not_joined: tuple[NotJoined, ...]
     version: int | None
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return f"{count_text(len(self.joined), 'group')} of partitions became one each"
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing was committed."""
+        return self.version is None
 
 
 def split(table: Table) -> SplitReport:

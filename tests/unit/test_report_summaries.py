@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import pytest
 
-from lakebed.jobs.report_text import summary
 from lakebed.upkeep.compaction.run import CompactionReport
 from lakebed.upkeep.export.run import ExportReport
 from lakebed.upkeep.ingest_jobs import FailedRequest, IngestReport
@@ -53,7 +52,7 @@ COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), No
     ],
 )
 def test_a_report_says_what_was_done(report, said):
-    assert summary(report) == said
+    assert report.summary == said
 
 
 def test_a_refresh_says_what_it_read():
