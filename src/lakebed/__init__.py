@@ -4,6 +4,7 @@ Errors are imported at once; other public names are imported on first use, with 
 is not in ``__all__``, so that ``from lakebed import *`` does not shadow the built-in.
 """
 
+import sys as _sys
 from typing import TYPE_CHECKING
 
 from lakebed.errors import (
@@ -23,7 +24,7 @@ from lakebed.errors import (
     UnsupportedFormatError,
     UsageError,
 )
-from lakebed.model.lazy_names import lazy_names
+from lakebed.model.public_names import MovedModules, lazy_names
 from lakebed.model.version import VERSION
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from lakebed.model.state.transactions.merge_changes import SetMerge
     from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
     from lakebed.read.rows.counting import Count
+    from lakebed.server.service.service import Service
     from lakebed.server.service.store_status import status
     from lakebed.table.client.connect import connect
     from lakebed.table.instance import Instance
@@ -74,6 +76,7 @@ __all__ = [
     "RenameField",
     "Schema",
     "SchemaMismatchError",
+    "Service",
     "SetFilter",
     "SetMerge",
     "StorageError",
@@ -110,6 +113,7 @@ _HOMES = {
     "Latest": "lakebed.model.merge_modes",
     "RenameField": "lakebed.model.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
+    "Service": "lakebed.server.service.service",
     "SetFilter": "lakebed.model.row_filters",
     "SetMerge": "lakebed.model.state.transactions.merge_changes",
     "Table": "lakebed.table.table",
@@ -123,6 +127,16 @@ _HOMES = {
     "status": "lakebed.server.service.store_status",
 }
 """The module of each name that is imported on first use."""
+
+_MOVED = {
+    "lakebed.client": "lakebed.table.client",
+    "lakebed.service": "lakebed.server.service",
+    "lakebed.snapshot": "lakebed.read.snapshot",
+    "lakebed.tracker": "lakebed.table.tracker",
+}
+"""Packages with public classes, by their old names."""
+
+_sys.meta_path.insert(0, MovedModules(_MOVED))
 
 
 def __dir__() -> list[str]:

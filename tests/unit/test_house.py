@@ -209,7 +209,7 @@ def test_importing_lakebed_imports_no_library_and_nothing_of_its_own_but_errors(
         "lakebed",
         "lakebed.errors",
         "lakebed.model",
-        "lakebed.model.lazy_names",
+        "lakebed.model.public_names",
         "lakebed.model.version",
     }
 

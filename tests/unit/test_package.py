@@ -68,3 +68,32 @@ def test_the_extra_all_has_every_extra_but_none_of_its_own():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     (whole,) = extras["all"]
     assert sorted(re.findall(r"[a-z]+", whole.removeprefix("lakebed"))) == sorted(extras.keys() - {"all"})
+
+
+def test_a_public_module_that_moved_is_found_by_its_old_name_with_a_warning():
+    program = (
+        "import warnings\nimport lakebed\n"
+        "with warnings.catch_warnings(record=True) as caught:\n"
+        "    warnings.simplefilter('always')\n"
+        "    from lakebed.service.service import Service\n"
+        "    from lakebed.snapshot.snapshot import Snapshot\n"
+        "assert Service is lakebed.Service and Service.__module__ == 'lakebed.server.service.service'\n"
+        "assert Snapshot.__module__ == 'lakebed.read.snapshot.snapshot'\n"
+        "import importlib\n"
+        "assert importlib.util.find_spec('lakebed.server.service.service').name == 'lakebed.server.service.service'\n"
+        "for one in caught: print(one.category.__name__, one.message)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=60)
+    goes = "the old name goes with the next release"
+    assert ran.stdout.splitlines() == [
+        f"DeprecationWarning lakebed.service.service is now lakebed.server.service.service; {goes}",
+        f"DeprecationWarning lakebed.snapshot.snapshot is now lakebed.read.snapshot.snapshot; {goes}",
+    ]
+    missing = subprocess.run(
+        [sys.executable, "-c", "import lakebed.service.nothing"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert missing.stderr.endswith("ModuleNotFoundError: No module named 'lakebed.server.service.nothing'\n")

@@ -10,7 +10,7 @@ the pipeline.
 
 from typing import TYPE_CHECKING
 
-from lakebed.model.lazy_names import lazy_names
+from lakebed.model.public_names import lazy_names
 
 if TYPE_CHECKING:
     from lakebed.jobs.job_progress import Progress
