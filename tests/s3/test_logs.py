@@ -11,7 +11,8 @@ from lakebed.testing.logs import LogConformance, LogUrl
 class Bucket:
     @pytest.fixture
     def location(self, s3_server):
-        return LogUrl(f"{s3_server.new_bucket()}/logs", s3_server.storage_options)
+        bucket = s3_server.new_bucket()
+        return LogUrl(f"{bucket}/logs", s3_server.storage_options, data_url=bucket)
 
 
 class TestS3(Bucket, LogConformance):

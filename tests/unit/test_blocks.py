@@ -29,6 +29,7 @@ from tests import pages
 RUN_BY = {
     ("docs/apply.md", "yaml"): "tests/unit/test_docs.py",
     ("docs/configuration.md", "toml"): "tests/unit/test_docs.py",
+    ("docs/instances.md", "toml"): "tests/unit/log/test_plugin.py",
     ("docs/merging.md", "sql"): "tests/unit/test_blocks.py",
     ("docs/merging.md", "toml"): "tests/unit/test_blocks.py",
     ("docs/metrics.md", "yaml"): "tests/unit/test_blocks.py",

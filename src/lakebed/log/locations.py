@@ -1,5 +1,9 @@
 """Open the logs of an instance by URL, and record the URLs to which the user has agreed.
 
+Logs are kept on a store, in PostgreSQL or DynamoDB, or where an installed package keeps them. A package declares the
+schemes of its URLs as entry points of the group ``lakebed.log_backends``
+(:class:`~lakebed.log.backends.backend.OpenLogs`).
+
 ``instance.json`` may name a separate location for the log, chosen by the program that wrote the object. Opening the
 instance would then connect to a host that the user never chose, with the credentials in the user's environment. So the
 first connection needs the user's agreement, which is kept in ``lakebed/log_urls.json`` of the user's configuration
@@ -22,14 +26,17 @@ from lakebed.errors import Code
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.checks import check_text
 from lakebed.model.documents import load
-from lakebed.model.foreign_errors import optional_imports
-from lakebed.storage import connect
+from lakebed.model.foreign_errors import installed_function, optional_imports
+from lakebed.storage import connect, is_store
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lakebed.log.backends.backend import LogLocation
+    from lakebed.log.backends.backend import LogLocation, OpenLogs
     from lakebed.storage.contract import Storage
+
+GROUP = "lakebed.log_backends"
+"""The entry points by which installed packages supply log backends: the scheme of a URL, and what opens it."""
 
 
 def connect_logs(
@@ -37,36 +44,48 @@ def connect_logs(
 ) -> LogLocation:
     """Return the logs of an instance: at a separate URL, or (None) in the store of its data.
 
-    The URL is one of a store, ``postgresql://…`` or ``dynamodb://TABLE``; the storage options are for stores of the
-    data's kind, and their credentials for DynamoDB. Nothing is read or written yet.
+    The URL is one of a store, ``postgresql://…``, ``dynamodb://TABLE``, or of a scheme that an installed package
+    supplies; the storage options are for stores of the data's kind, and the credentials in them for other backends.
+    Nothing is read or written yet.
 
     Raises:
-        UsageError: as :func:`lakebed.storage.connect` does; or a database's URL holds a password, or its driver is not
-            installed.
+        UsageError: as :func:`lakebed.storage.connect` does; or the URL of another backend holds a password, or its
+            package is not installed or cannot be loaded.
     """
     if url is None:
         return ObjectLogs(storage)
     check_text("log_url", url)
-    if url.startswith("postgresql:"):
-        with optional_imports():
-            from lakebed.log.backends.postgresql import PostgresqlLogs
-            from lakebed.log.backends.postgresql_server import PostgresqlServer
+    if (open_logs := _backend_of(url)) is not None:
+        return open_logs(url, instance, storage_options or {})
+    from lakebed.storage.external import options_for
 
-            return PostgresqlLogs(PostgresqlServer.at(url), instance)
-    if url.startswith("dynamodb:"):
-        with optional_imports():
+    return ObjectLogs(connect(url, options_for(url, storage.url, storage_options or {})))
+
+
+def _backend_of(url: str) -> OpenLogs | None:
+    """Return what opens the logs at a URL; None: they are objects of a store."""
+    scheme, _, rest = url.partition(":")
+    with optional_imports():
+        if scheme == "postgresql":
+            from lakebed.log.backends.postgresql import connect_postgresql
+
+            return connect_postgresql
+        if scheme == "dynamodb":
             from lakebed.log.backends.dynamodb import connect_dynamodb
 
-            return connect_dynamodb(url, instance, storage_options)
-    if url.startswith("sqlite:"):
+            return connect_dynamodb
+    if scheme == "sqlite":
         raise Code.URL_SCHEME_UNKNOWN(
             f"log_url = {url!r}: logs in SQLite are not supported. On one machine leave log_url out, which keeps the "
             "log on local disk; for many commits a second use postgresql://host/database",
             log_url=url,
         )
-    from lakebed.storage.external import options_for
-
-    return ObjectLogs(connect(url, options_for(url, storage.url, storage_options or {})))
+    if is_store(url):
+        return None
+    # The URL is stored in the instance.
+    if "@" in rest and urlsplit(url).password is not None:
+        raise Code.URL_HAS_CREDENTIALS(f"{scheme}:// URLs are stored and must not contain a password")
+    return installed_function(GROUP, scheme, "log backend", Code.URL_SCHEME_UNKNOWN)
 
 
 def check_trusted(root_url: str, log_url: str | None, given: str | None, *, trusted: bool) -> None:

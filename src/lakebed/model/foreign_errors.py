@@ -1,4 +1,4 @@
-"""Translates exceptions of other libraries into errors of Lakebed.
+"""Translates exceptions of other libraries into errors of Lakebed, and finds what installed packages declare.
 
 Engines raise plain exceptions, Arrow's own, and panics, which are not derived from Exception. A stream of rows raises
 the exceptions of its producer. A missing module raises at its import. Code that calls another library wraps the call in
@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
 from lakebed.errors import Code, Error
 
@@ -79,6 +80,32 @@ def error_text(error: BaseException) -> str:
     except Exception:  # noqa: BLE001 - foreign code makes the message, too
         text = ""
     return text[:_TEXT_CHARACTERS_MAX] or type(error).__name__
+
+
+def installed_function(group: str, name: str, what: str, code: Code) -> Callable[..., Any] | None:
+    """Return the function that an installed package declares as an entry point; None: none does.
+
+    ``what`` it is, for messages. Raises an error of the code if several packages declare it, or it cannot be loaded.
+    """
+    from importlib.metadata import entry_points
+
+    points = entry_points(group=group, name=name)
+    values = sorted({point.value for point in points})
+    if not values:
+        return None
+    if len(values) > 1:
+        raise code(
+            f"several installed packages have a {what} {name!r} ({', '.join(values)}); uninstall one of them", name=name
+        )
+    try:
+        function: object = next(iter(points)).load()
+    except Exception as error:
+        raise code(
+            f"the {what} {name!r} cannot be loaded from {values[0]}: {error_text(error)}; repair the package", name=name
+        ) from error
+    if not callable(function):
+        raise code(f"the {what} {name!r} ({values[0]}) is {type(function).__name__}, not a function", name=name)
+    return function
 
 
 @contextmanager

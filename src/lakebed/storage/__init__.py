@@ -31,6 +31,7 @@ __all__ = [
     "check_conditional_puts",
     "check_name",
     "connect",
+    "is_store",
     "keeps_replace_if",
 ]
 
@@ -77,6 +78,12 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
             f"unknown scheme {parts.scheme}:// in {url}: use a path or one of {known}{served}", scheme=parts.scheme
         )
     return _remote(scheme, parts.netloc, parts.path.strip("/"), options)
+
+
+def is_store(url: str) -> bool:
+    """Return whether :func:`connect` opens URLs of this scheme, or paths."""
+    scheme, separator, _ = url.partition("://")
+    return not separator or scheme == "file" or scheme in _SCHEMES
 
 
 def _checked_options(given: Any) -> dict[str, str]:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from lakebed.errors import Code, NotFoundError
+from lakebed.storage import connect
 
 if TYPE_CHECKING:
     from lakebed.read.snapshot.snapshot import Snapshot
@@ -72,7 +73,7 @@ def _open(address: InstanceAddress) -> Instance:
             token=address.token,
         )
     except NotFoundError as error:
-        if not address.url.startswith("memory://"):
+        if connect(address.url, dict(address.storage_options)).locality.shared:
             raise
         raise Code.INSTANCE_IN_MEMORY(
             f"{address.url} is in the memory of the process that made it, and cannot be opened in another: use a path "

@@ -23,7 +23,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import UsageError
-from lakebed.log.backends.backend import LogBackend, LogLocation
+from lakebed.log.backends.backend import Around, LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
@@ -35,6 +35,7 @@ from lakebed.model.state.catalog import CatalogChange, CatalogState, RegisterTab
 from lakebed.model.state.machine import CATALOG
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.digests import digest_bytes
 
 CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
 
@@ -52,10 +53,12 @@ class LogUrl:
     log_url: str
     storage_options: dict[str, str] = field(default_factory=dict, repr=False)
     instance: str = field(default_factory=clock.new_id)
+    data_url: str | None = None
+    """The store of the data, if the log needs its options: they reach only a store of the same kind."""
 
     def connect(self) -> LogLocation:
-        """Open the location again. Options reach only a store of the same kind as the data."""
-        data = connect(*((self.log_url, self.storage_options) if self.log_url[:3] == "s3:" else ("memory://unused",)))
+        """Open the location again."""
+        data = connect(self.data_url, self.storage_options) if self.data_url else connect("memory://unused")
         return connect_logs(self.log_url, data, self.instance, storage_options=self.storage_options)
 
     def catalog(self, checkpoints: Path) -> CatalogLog:
@@ -176,6 +179,43 @@ class LogConformance:
         assert [again.get(number) for number in range(1, 7)] == [b"1", b"2", b"3", b"4", b"5", None]
         assert all(again.last_modified(number) == log.last_modified(number) for number in range(1, 6))
         assert again.create(5, b"x") is PutOutcome.EXISTS
+
+    @pytest.mark.parametrize("shows", ["whole_end", "around"])
+    def test_what_is_around_an_entry_is_shown(self, log: LogBackend, shows: str) -> None:
+        """1 2 3 . 5: behind 0 and 3 there is an entry beyond the next one, behind 5 there is none; 4 is missing."""
+        for version in (1, 2, 3, 5):
+            log.create(version, b"%d" % version)
+        log.advance_log_start(0, 1)
+
+        def look(version: int) -> Around:
+            if shows == "around":
+                return log.around(version)
+            end = log.whole_end(version)
+            assert end.log_start == log.end(version).log_start == 1
+            assert end.around is not None
+            return end.around
+
+        assert [look(version).beyond for version in (1, 3, 5)] == [look(1).beyond, 5, 0]
+        assert look(1).beyond in (0, 3, 5)
+        assert look(3).digest in (None, digest_bytes(b"3"))
+        assert look(4).digest == ""
+        assert look(0).digest is None
+
+    def test_an_entry_goes_in_behind_the_one_that_its_writer_knows(self, log: LogBackend) -> None:
+        """Behind another one it is refused where that is seen, and then nothing is stored."""
+        log.create(1, b"one")
+        assert log.create(2, b"two", digest_bytes(b"one")) is PutOutcome.CREATED
+        outcome = log.create(3, b"three", digest_bytes(b"other"))
+        assert (outcome, log.get(3)) in ((PutOutcome.UNLINKED, None), (PutOutcome.CREATED, b"three"))
+
+    def test_at_most_one_writer_has_the_turn(self, location: LogUrl, log: LogBackend) -> None:
+        """A backend without turns gives none; one with turns gives the next one when the last one ends."""
+        log.create(1, b"x")
+        other = location.connect().open("catalog")
+        with log.turn(0.0, 0.001) as has_turn, other.turn(0.0, 0.001) as has_too:
+            assert not (has_turn and has_too)
+        with other.turn(1.0, 0.001) as has_later:
+            assert has_later is has_turn
 
     def test_the_log_start_rises_from_nothing_and_by_compare_and_set(self, location: LogUrl, log: LogBackend) -> None:
         """0 -> 3 -> 5; a raise from 0 or 3 then fails. The log start is not an entry, and stays."""

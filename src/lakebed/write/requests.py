@@ -38,7 +38,7 @@ from lakebed.model.checks import check_flag, shown
 from lakebed.model.html_tables import FactsView
 from lakebed.model.state.transactions import RejectRequest, Request, SubmitRequests
 from lakebed.model.state.transactions.ingest import OPEN_REQUESTS_MAX
-from lakebed.storage import LocalStorage, telemetry
+from lakebed.storage import telemetry
 from lakebed.write.sources import check_parquet, find_files, identity, modified_ns
 
 if TYPE_CHECKING:
@@ -279,12 +279,12 @@ def _oldest_ns(file: Source, remembered: datetime, log: TableLog) -> int:
 
 def _same_device(url: str, log: TableLog) -> bool:
     """Return whether a file lies on the local disk of the log's entries, whose clock sets the times of both."""
-    storage = getattr(log.backend, "storage", None)
-    if not isinstance(storage, LocalStorage):
+    folder = log.backend.folder
+    if folder is None:
         return False
-    path, root = (Path(url2pathname(urlsplit(one).path) if "://" in one else one) for one in (url, storage.url))
+    path = Path(url2pathname(urlsplit(url).path) if "://" in url else url)
     try:
-        return path.stat().st_dev == root.stat().st_dev
+        return path.stat().st_dev == folder.stat().st_dev
     except (OSError, ValueError):
         return False
 

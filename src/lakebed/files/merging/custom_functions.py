@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from lakebed.errors import Code
 from lakebed.files.merging.rows_function import RowsFunction
 from lakebed.model.arrays import recognise_pandas
-from lakebed.model.foreign_errors import error_text
+from lakebed.model.foreign_errors import installed_function
 from lakebed.model.merge_modes import Custom
 
 if TYPE_CHECKING:
@@ -61,32 +61,14 @@ def check(mode: MergeMode, schema: Schema) -> None:
 def installed(name: str, version: int = 1) -> RowsFunction:
     """Return the function of an installed package. Raises UsageError with MERGE_FUNCTION_MISSING."""
     wanted = name if version == 1 else f"{name}.{version}"
-    points = entry_points(group=GROUP)
-    matches = [point for point in points if point.name == wanted]
-    if not matches:
-        names = ", ".join(sorted({point.name for point in points})) or "none"
+    # Before the function is loaded: it may import pandas, at once or when it is called.
+    recognise_pandas()
+    function = installed_function(GROUP, wanted, "merge function", Code.MERGE_FUNCTION_MISSING)
+    if function is None:
+        names = ", ".join(sorted({point.name for point in entry_points(group=GROUP)})) or "none"
         raise Code.MERGE_FUNCTION_MISSING(
             f"no installed package has the merge function {wanted!r} (entry points of the group {GROUP} here: "
             f"{names}); install the package that declares it, on Spark workers as well",
             name=wanted,
-        )
-    values = sorted({point.value for point in matches})
-    if len(values) > 1:
-        raise Code.MERGE_FUNCTION_MISSING(
-            f"several installed packages have a merge function {wanted!r} ({', '.join(values)}); uninstall one of them",
-            name=wanted,
-        )
-    # Before the function is loaded: it may import pandas, at once or when it is called.
-    recognise_pandas()
-    try:
-        function = matches[0].load()
-    except Exception as error:
-        raise Code.MERGE_FUNCTION_MISSING(
-            f"the merge function {wanted!r} cannot be loaded from {values[0]}: {error_text(error)}; repair the package",
-            name=wanted,
-        ) from error
-    if not callable(function):
-        raise Code.MERGE_FUNCTION_MISSING(
-            f"the merge function {wanted!r} ({values[0]}) is {type(function).__name__}, not a function", name=wanted
         )
     return RowsFunction(repr(wanted), function)

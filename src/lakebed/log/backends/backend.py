@@ -12,6 +12,8 @@ Entries are numbered 1, 2, 3 … and immutable. The log depends on these guarant
 * A log start that a create returns was read after the entry was stored.
 * The last-modified time of an entry comes from the clock that :meth:`LogBackend.now` reads.
 
+A backend of another package is found by the scheme of its URL (:class:`OpenLogs`), and passes the same suite.
+
 Outcomes are those of :class:`~lakebed.storage.contract.PutOutcome`. UNCLEAR: the entry may exist, or may yet; put the
 same bytes to the same version again. EXISTS: read the entry, which may be the caller's own. UNLINKED: look at the log.
 
@@ -20,7 +22,8 @@ Errors. StorageError with a ``transient`` fact; a create that raises has stored 
 
 from __future__ import annotations
 
-from contextlib import suppress
+from abc import abstractmethod
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
@@ -31,9 +34,10 @@ from lakebed.storage.contract import PROBE, PutOutcome
 from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
     from datetime import datetime
+    from pathlib import Path
 
 
 class Around(Struct, frozen=True):
@@ -55,8 +59,20 @@ class End(Struct, frozen=True):
 
 
 class LogBackend(Protocol):
-    """The entries of one log. Safe to use from many threads."""
+    """The entries of one log. Safe to use from many threads.
 
+    Of a class that derives from this one, the abstract methods suffice. The others are right for any backend as they
+    are here, and are overridden by one that can do better.
+    """
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder on this machine in which each entry is a file, with the times of its device; None if there is
+        none.
+        """
+        return None
+
+    @abstractmethod
     def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
         """Put entry ``version`` if there is none, in one request, without a retry.
 
@@ -64,51 +80,65 @@ class LogBackend(Protocol):
         not checked.
         """
 
+    @abstractmethod
     def get(self, version: int) -> bytes | None:
         """Return the bytes of an entry; None if there is none."""
 
-    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
+    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
         """Hold the turn of this writer during the block, if the backend has turns; False if it has none, or none was
         free within ``wait_s`` (checked about every ``pause_s``). Only avoids races; correctness does not depend on it.
         """
+        return nullcontext(enter_result=False)
 
+    @abstractmethod
     def last_modified(self, version: int) -> datetime | None:
         """Return when the entry was stored, aware UTC; None if there is none."""
 
-    def known_last_modified(self, version: int) -> datetime | None:
+    def known_last_modified(self, version: int) -> datetime | None:  # noqa: ARG002 - nothing is known
         """As :meth:`last_modified`, without a request: from the answer to a create, or a local disk. None: unknown."""
+        return None
 
+    @abstractmethod
     def now(self) -> datetime:
         """Return the time by the clock of the backend, from which last-modified times come."""
 
+    @abstractmethod
     def versions(self) -> Iterator[int]:
         """Return the versions of all entries, in any order. For recovery and verification: may take many requests."""
 
+    @abstractmethod
     def log_start(self) -> int:
         """Return the version up to which entries may be deleted, in one request; 0 if it was never raised."""
 
-    def end(self, version: int) -> End:
+    def end(self, version: int) -> End:  # noqa: ARG002 - nothing more is shown
         """Return the log start in one request; what is around entry ``version`` if that takes no further one."""
+        return End(self.log_start())
 
     def whole_end(self, version: int) -> End:
-        """Return the log start and what is around entry ``version``, in one round trip."""
+        """Return the log start and what is around entry ``version``; in one round trip, if the backend can."""
+        end = self.end(version)
+        return end if end.around is not None else End(end.log_start, self.around(version))
 
     def around(self, version: int) -> Around:
-        """Return what is around entry ``version``, in one request."""
+        """Return what is around entry ``version``; in one request, if the backend can."""
+        return self.end(version).around or look_around(self, version)
 
-    def known_log_start(self, version: int) -> int | None:
+    def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - nothing is known
         """Return the log start after entry ``version`` was stored, if the create returned it; None: unknown.
 
         Known for the latest entry that this process created. A log start that was read before is not sufficient: the
         log may have been truncated in between, and the version deleted.
         """
+        return None
 
     def supports_truncation(self) -> bool:
         """Return whether the backend has the compare-and-set that a log start needs; False: its logs are kept whole.
 
         Takes some requests if it has to be tested.
         """
+        return True
 
+    @abstractmethod
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start durably if it is the expected one; False if it is another.
 
@@ -118,6 +148,7 @@ class LogBackend(Protocol):
             StorageError: no clear answer. The log start may be raised, or may yet be.
         """
 
+    @abstractmethod
     def remove(self, versions: Iterable[int]) -> None:
         """Delete entries; versions that do not exist are skipped.
 
@@ -126,6 +157,7 @@ class LogBackend(Protocol):
 
     def foreign(self) -> Iterator[str]:
         """Return the names of objects beside the entries that are no entries and are never read. For verification."""
+        return iter(())
 
 
 class LogLocation(Protocol):
@@ -139,6 +171,28 @@ class LogLocation(Protocol):
 
     def check(self) -> None:
         """Raise UnsafeStoreError if logs are not safe here, StorageError if it cannot be reached or written."""
+
+
+class OpenLogs(Protocol):
+    """Opens the logs of an instance at a URL. A package declares one as an entry point for the scheme of its URLs.
+
+    In its pyproject.toml::
+
+        [project.entry-points."lakebed.log_backends"]
+        etcd = "my_package.logs:open_logs"
+
+    Nothing is read or written yet. The URL is stored, and has no password: secrets come from the storage options or
+    the environment. Raises UsageError for a URL that means no location.
+    """
+
+    def __call__(self, url: str, instance: str, storage_options: Mapping[str, str]) -> LogLocation:
+        """Return the logs of the instance of that id; a location may hold those of other instances."""
+
+
+def look_around(log: LogBackend, version: int) -> Around:
+    """Return what is around an entry, of a backend that only shows single entries: two requests."""
+    there = [number for number in (version, version + 2) if number and log.last_modified(number) is not None]
+    return Around("" if version and version not in there else None, version + 2 if version + 2 in there else 0)
 
 
 def check_creates(open_log: Callable[[str], LogBackend], url: str, cause: str) -> None:

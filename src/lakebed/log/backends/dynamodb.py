@@ -22,14 +22,13 @@ Source: docs/decisions/0010 and 0031.
 from __future__ import annotations
 
 import re
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, urlsplit
 
 from lakebed.errors import Code
-from lakebed.log.backends.backend import Around, End, check_creates
+from lakebed.log.backends.backend import Around, End, LogBackend, check_creates
 from lakebed.log.backends.dynamodb_client import ABSENT, DynamoTable
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.last_modified_times import from_us, to_us
@@ -88,8 +87,8 @@ class _Newest:
 
 
 @dataclass(frozen=True, slots=True)
-class DynamoLog:
-    """A :class:`~lakebed.log.backends.backend.LogBackend` on the items of one log."""
+class DynamoLog(LogBackend):
+    """The items of one log."""
 
     table: DynamoTable
     name: str
@@ -131,10 +130,6 @@ class DynamoLog:
             raise Code.ENTRY_DAMAGED(f"{self._title(version)} lacks a part; restore the table")
         return bytes(data)
 
-    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """Give no turn: this backend has none."""
-        return nullcontext(enter_result=False)
-
     def last_modified(self, version: int) -> datetime | None:
         """Return when the entry was stored; None: there is none."""
         item = self.table.item(self.name, version, ("stored_us",))
@@ -166,24 +161,6 @@ class DynamoLog:
         digest = items[last]["digest"]["S"] if last in items else "" if version else None
         return End(log_start, Around(digest, version + 2 if next_one in items else 0))
 
-    def whole_end(self, version: int) -> End:
-        """As :meth:`end`, which has all of it."""
-        return self.end(version)
-
-    def around(self, version: int) -> Around:
-        """Return what is around an entry."""
-        around = self.end(version).around
-        assert around is not None
-        return around
-
-    def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
-        """Return None, unknown: a put does not read another item."""
-        return None
-
-    def supports_truncation(self) -> bool:
-        """Return True: a conditional put is a compare-and-set."""
-        return True
-
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a read and a conditional put."""
         rise, found = Rise(self.name, expected, to), self._log_start_data()
@@ -212,10 +189,6 @@ class DynamoLog:
         self.table.delete(keys)
         if self._newest.version in doomed:
             self._newest.version = None
-
-    def foreign(self) -> Iterator[str]:
-        """Return no names: every item of a log is an entry."""
-        return iter(())
 
     def _title(self, version: int) -> str:
         return f"entry {version} of {self.name} in {self.table.url}"

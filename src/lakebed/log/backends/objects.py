@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import StorageError
-from lakebed.log.backends.backend import Around, End
+from lakebed.log.backends.backend import Around, End, look_around
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.checkpoint import in_parallel
 from lakebed.model.files import (
@@ -30,6 +30,7 @@ from lakebed.storage.syscalls import turn
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from datetime import datetime
+    from pathlib import Path
 
     from lakebed.storage.contract import Storage
 
@@ -42,6 +43,12 @@ class ObjectLog(Struct, frozen=True):
 
     storage: Storage
     prefix: str
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the entries on local disk."""
+        folder = self.storage.folder
+        return None if folder is None else folder / entry_folder(self.prefix)
 
     def create(self, version: int, data: bytes, previous: str = "") -> PutOutcome:
         """Put entry ``version`` if there is none; on local disk, where a look costs no request, only after its
@@ -62,10 +69,8 @@ class ObjectLog(Struct, frozen=True):
 
     def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:
         """Take a turn on local disk, by a lock on the folder of the entries; other stores have no turns."""
-        folder = self.storage.folder
-        if folder is None:
-            return nullcontext(enter_result=False)
-        return turn(str(folder / entry_folder(self.prefix)), wait_s, pause_s)
+        folder = self.folder
+        return nullcontext(enter_result=False) if folder is None else turn(str(folder), wait_s, pause_s)
 
     def last_modified(self, version: int) -> datetime | None:
         """Return when the entry was stored; None: there is none."""
@@ -108,8 +113,8 @@ class ObjectLog(Struct, frozen=True):
         try:
             found = self._versions_after(version - 1)
         except StorageError:
-            # Listings may be refused, and none is needed for anything else: look for two entries.
-            found = {number for number in (version, version + 2) if number and self.last_modified(number) is not None}
+            # Listings may be refused, and none is needed for anything else.
+            return look_around(self, version)
         beyond = min((number for number in found if number > version + 1), default=0)
         return Around("" if version and version not in found else None, beyond)
 

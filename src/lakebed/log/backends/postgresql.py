@@ -25,7 +25,7 @@ Core types. :class:`PostgresqlLog`, :class:`PostgresqlLogs`. Source: docs/decisi
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -35,7 +35,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
-from lakebed.log.backends.backend import Around, End, check_creates
+from lakebed.log.backends.backend import Around, End, LogBackend, check_creates
 from lakebed.log.backends.log_start import Rise, decode_log_start
 from lakebed.log.backends.postgresql_server import PostgresqlServer, meaning_of
 from lakebed.storage.contract import OBJECT_BYTES_MAX, PROBE, PutOutcome, check_put, too_large
@@ -101,6 +101,18 @@ Returned = TypeVar("Returned")
 _pools: WeakValueDictionary[tuple[int, PostgresqlServer], sa.Engine] = WeakValueDictionary()
 
 
+def connect_postgresql(
+    url: str,
+    instance: str,
+    storage_options: Mapping[str, str] | None = None,  # noqa: ARG001 - credentials come from libpq's own places
+) -> PostgresqlLogs:
+    """Return the logs of an instance in the database of a libpq URL, not yet connected.
+
+    Raises UsageError for a URL with a password, or one that cannot be read.
+    """
+    return PostgresqlLogs(PostgresqlServer.at(url), instance)
+
+
 @dataclass(frozen=True, slots=True)
 class _Inserted:
     """When an entry was stored, and the log start that was read behind it; not ``looked``: it could not be seen.
@@ -115,8 +127,8 @@ class _Inserted:
 
 
 @dataclass(frozen=True, slots=True)
-class PostgresqlLog:
-    """A :class:`~lakebed.log.backends.backend.LogBackend` on the rows of one log."""
+class PostgresqlLog(LogBackend):
+    """The rows of one log."""
 
     location: PostgresqlLogs
     name: str
@@ -146,10 +158,6 @@ class PostgresqlLog:
         if rows[0][0] is None:
             raise too_large(self._title(version))
         return bytes(rows[0][0])
-
-    def turn(self, wait_s: float, pause_s: float) -> AbstractContextManager[bool]:  # noqa: ARG002 - there are none
-        """Give no turn: this backend has none."""
-        return nullcontext(enter_result=False)
 
     def last_modified(self, version: int) -> datetime | None:
         """Return when the server stored the entry; None: there is none."""
@@ -191,16 +199,6 @@ class PostgresqlLog:
         start = decode_log_start(None if log_start is None else bytes(log_start), self.name)
         return End(start, Around(digest, 0 if version + 1 in entries else beyond))
 
-    def whole_end(self, version: int) -> End:
-        """As :meth:`end`, which has all of it."""
-        return self.end(version)
-
-    def around(self, version: int) -> Around:
-        """Return what is around an entry."""
-        around = self.end(version).around
-        assert around is not None
-        return around
-
     def known_log_start(self, version: int) -> int | None:
         """Return the log start that was read in the transaction that stored the entry, behind it."""
         inserted = self._newest.get(version)
@@ -209,10 +207,6 @@ class PostgresqlLog:
             with suppress(DamagedError, UnsupportedFormatError):
                 return decode_log_start(inserted.log_start, self.name)
         return None
-
-    def supports_truncation(self) -> bool:
-        """Return True: an UPDATE is a compare-and-set."""
-        return True
 
     def advance_log_start(self, expected: int, to: int) -> bool:
         """Raise the log start if it is the expected one: a SELECT, and an INSERT or a conditional UPDATE."""
@@ -236,10 +230,6 @@ class PostgresqlLog:
                 connection.exec_driver_sql(_REMOVE, {"log": self.name, "versions": batch})
             for version in batch:
                 self._newest.pop(version, None)
-
-    def foreign(self) -> Iterator[str]:
-        """Return no names: every row of a log is an entry."""
-        return iter(())
 
     @property
     def _log_start_name(self) -> str:
