@@ -12,7 +12,6 @@ from lakebed import Schema
 from lakebed.files.parquet import open_files
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
-from lakebed.log.replay import newest_first
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 
@@ -66,7 +65,7 @@ def test_most_entries_carry_the_last_modified_before_them_and_history_asks_for_t
         table.write(rows(count, count + 1))
         # Hard behind another entry none would ask.
         time.sleep(LAST_MODIFIED_PAUSE_S)
-    untold = sum(stored.entry.last_modified_us is None for stored in newest_first(table.log))
+    untold = sum(stored.entry.last_modified_us is None for stored in table.log.newest_first())
     assert 0 < untold < 10
 
     fresh = opened(s3_server, url)

@@ -91,7 +91,7 @@ def test_an_entry_of_several_transactions_is_as_many_rows(table):
     """The later one first."""
     before = table.version
     changes = [AlterSettings({"page_rows": rows}) for rows in (500, 501)]
-    table.log._commit_group([Ticket(change) for change in changes])
+    table.log.local._commit_group([Ticket(change) for change in changes])
     assert told(table, "version")[:2] == [(before + 1,), (before + 1,)]
     assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
 

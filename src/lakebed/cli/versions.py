@@ -19,7 +19,6 @@ from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import columns, shown
 from lakebed.errors import Code
-from lakebed.log.replay import newest_first
 from lakebed.model.documents import load
 from lakebed.model.json_values import plain
 from lakebed.model.state.codec import outline
@@ -66,7 +65,7 @@ def history(
         stored = _entry(found, entry)
         cli.out.document(_entry_document(stored), _entry_lines(stored, whole=True))
     elif entries:
-        for stored in islice(newest_first(found.log), ENTRIES_SHOWN if limit is None else limit):
+        for stored in islice(found.log.newest_first(), ENTRIES_SHOWN if limit is None else limit):
             cli.out.document(_entry_document(stored), _entry_lines(stored))
     else:
         headings = ("version", "time", "type", "rows", "removed", "files", "dropped", "size", "key", "writer", "detail")

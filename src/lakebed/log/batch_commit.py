@@ -57,8 +57,8 @@ class _BatchTickets(Generic[State, Proposed, Change]):
         span.begin()
         ticket = Ticket(proposal, partial(self._woken, span))
         self._tickets.append(ticket)
-        if not self._log.queue.enter(ticket):
-            ticket.outcome = Crowded(len(self._log.queue))
+        if not self._log.local.queue.enter(ticket):
+            ticket.outcome = Crowded(len(self._log.local.queue))
             self._end(ticket, span)
 
     def ready(self) -> None:
@@ -77,7 +77,7 @@ class _BatchTickets(Generic[State, Proposed, Change]):
 
     def _lead(self, ticket: Ticket[Proposed], span: telemetry.Span) -> None:
         try:
-            self._log.lead(ticket)
+            self._log.local.lead(ticket)
         except Error as error:
             # It has an outcome if it may be in the log despite the error.
             ticket.outcome = ticket.outcome or error

@@ -23,25 +23,27 @@ read again. A local disk also refuses an entry below a later one.
 Truncation. Entries are deleted behind a log start (:mod:`lakebed.log.tail`), so a process that slept may create a
 version that others created before: an entry is in the log only once the log start, read after the put, is below it.
 
-Core type. :class:`Log`. Source: docs/decisions/0004 and 0011; models: tests/model/protocol and tests/model/truncation.
+Core types. :class:`Log`; :class:`Committer`, the port, and :class:`LocalCommitter`. A committer through a service is in
+:mod:`lakebed.log.through_service`. Source: docs/decisions/0004 and 0011; models: tests/model/protocol and
+tests/model/truncation.
 """
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
 from lakebed.log.entry import gone
 from lakebed.log.group_commit import NotAppended, PendingEntry, Validated, append, validate
-from lakebed.log.last_modified_times import EPOCH, to_us
+from lakebed.log.last_modified_times import EPOCH, from_us, to_us
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
 from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
@@ -57,7 +59,8 @@ if TYPE_CHECKING:
 
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.checkpoint import CheckpointLocation
-    from lakebed.log.through_service import ThroughService
+
+Proposed_contra = TypeVar("Proposed_contra", contravariant=True)
 
 LOSING_S = 15.0
 """The time after which a commit that keeps losing races gives up."""
@@ -87,55 +90,53 @@ class _NoPut(Enum):
     UNLINKED = "the log is not the one that was read: read it again"
 
 
-class Log(Generic[State, Proposed, Change]):
-    """One log and its checkpoints; ``identity`` is in every entry, and an entry of another log is refused."""
+class Committer(Protocol[Proposed_contra]):
+    """How the proposals of this process come into one log. Safe to use from many threads.
 
-    def __init__(
-        self,
-        backend: LogBackend,
-        checkpoints: CheckpointLocation,
-        identity: str,
-        machine: Machine[State, Proposed, Change],
-    ) -> None:
-        self.backend = backend
-        self.identity = identity
-        self.machine = machine
-        self._sidecars = SidecarStore(checkpoints, identity)
-        self.tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
-        self.past, self.retained, self.checkpoints = self.tail.past, self.tail.retained, self.tail.checkpoints
-        self.queue = Queue[Proposed]()
-        self.through: ThroughService | None = None
-        self._backoff = CommitBackoff()
-        self._unsettled: PendingEntry | None = None
-
-    @property
-    def head(self) -> Head[State]:
-        """The latest entry that this process has read, and its state; no request."""
-        return self.tail.head
+    Rules, which :class:`lakebed.testing.logs.CommitterConformance` checks. A proposal is in the log at most once, and
+    the outcome says whether it is: *committed* means that it is in a durable entry of that version, validated on the
+    state before it; anything but *committed* and *unknown* that it is not there, and never will be. A proposal that
+    the state refuses affects no other.
+    """
 
     @property
     def committed(self) -> int:
-        """The lower bound for reads: a version that this process committed through a service and has not read."""
-        return self.through.committed if self.through else 0
+        """A version of which this process was told, whether it has read it or not: no read may be below it."""
 
-    def open(self) -> State:
-        """Return the known state, otherwise that of the latest checkpoint, otherwise the empty one."""
-        return self.tail.open().state
-
-    def follow(self) -> State:
-        """Return the latest state: reads forward to the end of the log (two requests if there is nothing new)."""
-        return self.tail.follow().state
-
-    def commit(self, proposal: Proposed) -> Outcome:
-        """Propose one change; return its outcome. Bounded in time, as the module describes.
+    def commit(self, proposal: Proposed_contra) -> Outcome:
+        """Propose one change; return its outcome, in bounded time.
 
         Raises StorageError if the store refuses the entry, or a request before it: then the proposal is not in the log,
         and never will be.
         """
-        with telemetry.span("commit", table=self.identity, outcome="error") as span:
-            outcome = (self.through and self.through.commit(proposal)) or self.queue.commit(proposal, self.lead)
-            span.labels["outcome"] = type(outcome).__name__.lower()
-            return outcome
+
+
+class LocalCommitter(Generic[State, Proposed, Change]):
+    """A :class:`Committer` that appends entries itself, from what the ``tail`` has read; ``queue`` has its callers."""
+
+    committed = 0
+    """The tail has read whatever is committed here."""
+
+    def __init__(
+        self,
+        backend: LogBackend,
+        identity: str,
+        machine: Machine[State, Proposed, Change],
+        sidecars: SidecarStore,
+        tail: LogTail[State],
+    ) -> None:
+        self.tail = tail
+        self.queue = Queue[Proposed]()
+        self._backend = backend
+        self._identity = identity
+        self._machine = machine
+        self._sidecars = sidecars
+        self._backoff = CommitBackoff()
+        self._unsettled: PendingEntry | None = None
+
+    def commit(self, proposal: Proposed) -> Outcome:
+        """Propose one change, together with those of other callers that wait."""
+        return self.queue.commit(proposal, self.lead)
 
     def lead(self, ticket: Ticket[Proposed]) -> None:
         """Commit for all waiting callers. While the entry is proven, the next leader appends the next one."""
@@ -156,6 +157,230 @@ class Log(Generic[State, Proposed, Change]):
                 # Every caller is woken in any case.
                 _report_all([t for t in put.validated.outcomes if t.outcome is None], Unknown(put.reading.head.version))
                 self.queue.wake(t for t in put.validated.outcomes if t is not ticket)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for the turn of this process, and read what others have appended; without turns, wait by the backoff."""
+        backoff, known = self._backoff, self.tail.head.version
+        if (wait_s := backoff.before_putting_s()) > 0:
+            clock.sleep(wait_s)
+        if not backoff.wants_turn():
+            yield
+            return
+        with self._backend.turn(TURN_WAIT_S, backoff.look_s) as has_turn:
+            backoff.had_turn(has_turn=has_turn, others=has_turn and self.tail.follow().version > known)
+            yield
+
+    def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
+        """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""
+        begin_s = clock.monotonic_s()
+        if begin_s - self.tail.proven_s > FRESH_S:
+            self.tail.follow()
+        if self._unsettled is not None and not self._settle_old():
+            _report_all(group, Contended(0))
+            return None
+        self.tail.look_past_end(begin_s)
+        give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
+        reading = self.tail.reading()
+        while isinstance(done := self._try(group, reading, lost), _NoPut) and done is not _NoPut.REPORTED:
+            lost += 1
+            if clock.monotonic_s() >= give_up_at:
+                _report_all(group, Contended(lost))
+                return None
+            clock.sleep(self._backoff.after_losing_s(lost))
+            # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
+            # The log start is read after the put, which proves what is read here as well.
+            if lost > 1 and (amiss := self.tail.read_to_end(reading)):
+                self.tail.prove(reading, amiss)
+            if done is _NoPut.UNLINKED or reading.head.version < self.tail.head.version:
+                self.tail.follow()
+                reading = self.tail.reading()
+        return None if done is _NoPut.REPORTED else done
+
+    def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | _NoPut:
+        """Propose the group for the next version, once."""
+        validated = validate(group, reading.head, self._machine)
+        if not validated.documents:
+            self.tail.follow()
+            if self.tail.head.version != reading.head.version:
+                return _NoPut.LOST
+            validated.report()
+            return _NoPut.REPORTED
+        sidecars = self._sidecars.put(validated.sidecars, reading.head.version + 1)
+        try:
+            pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
+        except NotRetainedError:
+            # The log was truncated beyond the entry before.
+            self.tail.follow()
+            return _NoPut.LOST
+        begin_s = clock.monotonic_s()
+        stored = self._append_or_report(pending, validated)
+        if stored is NotAppended.UNLINKED:
+            # The reading raises an error if the log lost entries. Otherwise it was truncated, and goes on elsewhere.
+            self.tail.forget_ahead()
+            self.tail.follow()
+            return _NoPut.UNLINKED
+        if isinstance(stored, NotAppended):
+            if stored is NotAppended.OVERTAKEN:
+                self._report_by_state(validated)
+            return _NoPut.REPORTED
+        if stored != pending.data:
+            self._backoff.lost()
+            telemetry.measure("commit_conflicts_total", 1, table=self._identity)
+            self._lose_to(reading, stored)
+            return _NoPut.LOST
+        self._backoff.won(clock.monotonic_s() - begin_s)
+        telemetry.measure("commit_group_size", len(validated.documents))
+        head = Head(pending.version, entries.digest_of(stored), validated.state)
+        reading.take(head, stored, entries.weight_bytes(stored, sidecars))
+        self.tail.go_on_from(reading)
+        return _Put(reading, validated, self._backend.known_log_start(pending.version))
+
+    def _lose_to(self, reading: ReadAhead[State], stored: bytes) -> None:
+        """Apply the entry that won."""
+        try:
+            self.tail.read_on(reading, stored)
+        except (DamagedError, UnsupportedFormatError) as error:
+            self.tail.prove(reading, error)
+
+    def _report_proven(self, put: _Put[State]) -> None:
+        """Report the outcomes if the log start proves the entry, else those whose request keys the state has.
+
+        If this process stopped until the log was truncated beyond the entry, the create proves nothing, and an earlier
+        put of the same bytes may have been in the log.
+        """
+        try:
+            if self.tail.prove(put.reading, log_start=put.log_start):
+                put.validated.report()
+                if self.tail.checkpoints.due():
+                    self.tail.start_checkpoint()
+                return
+            self._report_by_state(put.validated)
+        except StorageError:
+            # The entry is stored and probably in the log: the outcome stays unknown.
+            return
+
+    def _report_by_state(self, validated: Validated[State]) -> None:
+        """Report the outcomes of those whose request keys the state has; the others stay unknown."""
+        state = self.tail.follow().state
+        for ticket in validated.outcomes:
+            resolved = self._machine.resolve(ticket.proposal, state)
+            if isinstance(resolved, Repeated):
+                ticket.outcome = Committed(resolved.version)
+
+    def _pending(
+        self,
+        head: Head[State],
+        validated: Validated[State],
+        sidecars: tuple[entries.SidecarReference, ...],
+        *,
+        hasty: bool,
+    ) -> PendingEntry:
+        version, token, time = head.version + 1, clock.random_token(), clock.now().isoformat()
+        documents = tuple(validated.documents)
+        last_modified_us = self._last_modified_us(head.version, self.tail.last_modified_times.known)
+        entry = entries.Entry(
+            version, token, time, this_writer(), last_modified_us, "", head.digest, documents, sidecars
+        )
+        data = entries.encode(self._identity, entry, validated.body)
+        if last_modified_us is not None:
+            return PendingEntry(version, data, head.digest)
+        # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
+        # wait, another entry was just appended, or a race was lost.
+        hasty = hasty or len(self.queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
+        if not hasty and not self.tail.checkpoints.due(
+            entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES
+        ):
+            asked = replace(
+                entry, last_modified_us=self._last_modified_us(head.version, self.tail.last_modified_times.of)
+            )
+            data = entries.encode(self._identity, asked, validated.body)
+        return PendingEntry(version, data, head.digest)
+
+    def _last_modified_us(self, version: int, of: Callable[[int], datetime | None]) -> int | None:
+        """Return the last-modified time of the head, for the next entry; None: there is none, or it cannot be read."""
+        try:
+            last_modified = of(version) if version else None
+        except StorageError:
+            # Best effort: it only saves other processes a request.
+            return None
+        return None if last_modified is None else to_us(last_modified)
+
+    def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | NotAppended:
+        """As :func:`append`; if the outcome is unclear, report it as unknown and keep the entry as unsettled."""
+        # Before the put, because after an interrupt its proposals must not be proposed again.
+        _report_all(validated.outcomes, Unknown(pending.version))
+        try:
+            stored = append(self._backend, pending)
+        except StorageError:
+            _report_all(validated.outcomes, None)
+            raise
+        except BaseException:
+            self._unsettled = pending
+            raise
+        if stored in (NotAppended.UNCLEAR, NotAppended.OVERTAKEN):
+            self._unsettled = pending
+        elif stored != pending.data:
+            _report_all(validated.outcomes, None)
+        return stored
+
+    def _settle_old(self) -> bool:
+        """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""
+        assert self._unsettled is not None
+        if append(self._backend, self._unsettled) is NotAppended.UNCLEAR:
+            return False
+        self._unsettled = None
+        self.tail.follow()
+        return True
+
+
+class Log(Generic[State, Proposed, Change]):
+    """One log and its checkpoints; ``identity`` is in every entry, and an entry of another log is refused.
+
+    ``commits`` returns the committer, which may leave to the given one what it does not take; None: that one commits.
+    """
+
+    def __init__(
+        self,
+        backend: LogBackend,
+        checkpoints: CheckpointLocation,
+        identity: str,
+        machine: Machine[State, Proposed, Change],
+        commits: Callable[[LocalCommitter[State, Proposed, Change]], Committer[Proposed]] | None = None,
+    ) -> None:
+        self.backend = backend
+        self.identity = identity
+        self.machine = machine
+        self._sidecars = SidecarStore(checkpoints, identity)
+        self.tail = LogTail(backend, checkpoints, identity, machine, self._sidecars.read)
+        self.past, self.retained, self.checkpoints = self.tail.past, self.tail.retained, self.tail.checkpoints
+        self.local = LocalCommitter(backend, identity, machine, self._sidecars, self.tail)
+        self._committer = self.local if commits is None else commits(self.local)
+
+    @property
+    def head(self) -> Head[State]:
+        """The latest entry that this process has read, and its state; no request."""
+        return self.tail.head
+
+    @property
+    def committed(self) -> int:
+        """The lower bound for reads: as :attr:`Committer.committed`."""
+        return self._committer.committed
+
+    def open(self) -> State:
+        """Return the known state, otherwise that of the latest checkpoint, otherwise the empty one."""
+        return self.tail.open().state
+
+    def follow(self) -> State:
+        """Return the latest state: reads forward to the end of the log (two requests if there is nothing new)."""
+        return self.tail.follow().state
+
+    def commit(self, proposal: Proposed) -> Outcome:
+        """As :meth:`Committer.commit`."""
+        with telemetry.span("commit", table=self.identity, outcome="error") as span:
+            outcome = self._committer.commit(proposal)
+            span.labels["outcome"] = type(outcome).__name__.lower()
+            return outcome
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -184,6 +409,44 @@ class Log(Generic[State, Proposed, Change]):
             return None
         entry = entries.decode(data, self.identity, version, None)
         return entries.StoredEntry(entry, self.entry_last_modified(version), len(data))
+
+    def at(self, version: int) -> Head[State]:
+        """Return the head after an older entry: from the newest checkpoint if not beyond it, else as :meth:`Past.at`.
+
+        Raises NotRetainedError, DamagedError.
+        """
+        log_start = self.backend.log_start()
+        latest: Head[State] | None = None
+        with suppress(DamagedError):
+            latest = self.checkpoints.read()
+        if latest is not None and log_start <= latest.version <= version:
+            return self.past.onwards(latest, version)
+        return self.past.at(version)
+
+    def newest_first(self) -> Iterator[entries.StoredEntry]:
+        """Return all retained entries from the latest to the oldest, read one by one, with the chain checked."""
+        head = self.tail.follow()
+        digest = head.digest
+        for version in range(head.version, 0, -1):
+            try:
+                stored = self.read(version)
+            except NotRetainedError:
+                return
+            if stored is None or stored.entry.digest != digest:
+                if self.backend.log_start() >= version:
+                    return
+                if stored is None:
+                    raise gone(self.identity, version)
+                raise Code.ENTRY_DAMAGED(
+                    f"entry {version} of {self.identity} was replaced: its digest differs from the one in the next "
+                    "entry; restore the object from a copy",
+                    log=self.identity,
+                    version=version,
+                )
+            if stored.entry.last_modified_us is not None:
+                self.tail.last_modified_times.note(version - 1, from_us(stored.entry.last_modified_us))
+            digest = stored.entry.previous
+            yield stored
 
     def read_sidecars(self, entry: entries.Entry) -> Mapping[str, bytes]:
         """Return the sidecars of an entry, by digest. Raises DamagedError if one is missing or was changed."""
@@ -234,181 +497,6 @@ class Log(Generic[State, Proposed, Change]):
         elif self.backend.log_start() < version:
             raise gone(self.identity, version)
         return data or b""
-
-    # -- committing ---------------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _turn(self) -> Iterator[None]:
-        """Wait for the turn of this process, and read what others have appended; without turns, wait by the backoff."""
-        backoff, known = self._backoff, self.head.version
-        if (wait_s := backoff.before_putting_s()) > 0:
-            clock.sleep(wait_s)
-        if not backoff.wants_turn():
-            yield
-            return
-        with self.backend.turn(TURN_WAIT_S, backoff.look_s) as has_turn:
-            backoff.had_turn(has_turn=has_turn, others=has_turn and self.tail.follow().version > known)
-            yield
-
-    def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
-        """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""
-        begin_s = clock.monotonic_s()
-        if begin_s - self.tail.proven_s > FRESH_S:
-            self.follow()
-        if self._unsettled is not None and not self._settle_old():
-            _report_all(group, Contended(0))
-            return None
-        self.tail.look_past_end(begin_s)
-        give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
-        reading = self.tail.reading()
-        while isinstance(done := self._try(group, reading, lost), _NoPut) and done is not _NoPut.REPORTED:
-            lost += 1
-            if clock.monotonic_s() >= give_up_at:
-                _report_all(group, Contended(lost))
-                return None
-            clock.sleep(self._backoff.after_losing_s(lost))
-            # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
-            # The log start is read after the put, which proves what is read here as well.
-            if lost > 1 and (amiss := self.tail.read_to_end(reading)):
-                self.tail.prove(reading, amiss)
-            if done is _NoPut.UNLINKED or reading.head.version < self.head.version:
-                self.follow()
-                reading = self.tail.reading()
-        return None if done is _NoPut.REPORTED else done
-
-    def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | _NoPut:
-        """Propose the group for the next version, once."""
-        validated = validate(group, reading.head, self.machine)
-        if not validated.documents:
-            self.follow()
-            if self.head.version != reading.head.version:
-                return _NoPut.LOST
-            validated.report()
-            return _NoPut.REPORTED
-        sidecars = self._sidecars.put(validated.sidecars, reading.head.version + 1)
-        try:
-            pending = self._pending(reading.head, validated, sidecars, hasty=lost > 0)
-        except NotRetainedError:
-            # The log was truncated beyond the entry before.
-            self.follow()
-            return _NoPut.LOST
-        begin_s = clock.monotonic_s()
-        stored = self._append_or_report(pending, validated)
-        if stored is NotAppended.UNLINKED:
-            # The reading raises an error if the log lost entries. Otherwise it was truncated, and goes on elsewhere.
-            self.tail.forget_ahead()
-            self.follow()
-            return _NoPut.UNLINKED
-        if isinstance(stored, NotAppended):
-            if stored is NotAppended.OVERTAKEN:
-                self._report_by_state(validated)
-            return _NoPut.REPORTED
-        if stored != pending.data:
-            self._backoff.lost()
-            telemetry.measure("commit_conflicts_total", 1, table=self.identity)
-            self._lose_to(reading, stored)
-            return _NoPut.LOST
-        self._backoff.won(clock.monotonic_s() - begin_s)
-        telemetry.measure("commit_group_size", len(validated.documents))
-        head = Head(pending.version, entries.digest_of(stored), validated.state)
-        reading.take(head, stored, entries.weight_bytes(stored, sidecars))
-        self.tail.go_on_from(reading)
-        return _Put(reading, validated, self.backend.known_log_start(pending.version))
-
-    def _lose_to(self, reading: ReadAhead[State], stored: bytes) -> None:
-        """Apply the entry that won."""
-        try:
-            self.tail.read_on(reading, stored)
-        except (DamagedError, UnsupportedFormatError) as error:
-            self.tail.prove(reading, error)
-
-    def _report_proven(self, put: _Put[State]) -> None:
-        """Report the outcomes if the log start proves the entry, else those whose request keys the state has.
-
-        If this process stopped until the log was truncated beyond the entry, the create proves nothing, and an earlier
-        put of the same bytes may have been in the log.
-        """
-        try:
-            if self.tail.prove(put.reading, log_start=put.log_start):
-                put.validated.report()
-                if self.checkpoints.due():
-                    self.tail.start_checkpoint()
-                return
-            self._report_by_state(put.validated)
-        except StorageError:
-            # The entry is stored and probably in the log: the outcome stays unknown.
-            return
-
-    def _report_by_state(self, validated: Validated[State]) -> None:
-        """Report the outcomes of those whose request keys the state has; the others stay unknown."""
-        state = self.follow()
-        for ticket in validated.outcomes:
-            resolved = self.machine.resolve(ticket.proposal, state)
-            if isinstance(resolved, Repeated):
-                ticket.outcome = Committed(resolved.version)
-
-    def _pending(
-        self,
-        head: Head[State],
-        validated: Validated[State],
-        sidecars: tuple[entries.SidecarReference, ...],
-        *,
-        hasty: bool,
-    ) -> PendingEntry:
-        version, token, time = head.version + 1, clock.random_token(), clock.now().isoformat()
-        documents = tuple(validated.documents)
-        last_modified_us = self._last_modified_us(head.version, self.tail.last_modified_times.known)
-        entry = entries.Entry(
-            version, token, time, this_writer(), last_modified_us, "", head.digest, documents, sidecars
-        )
-        data = entries.encode(self.identity, entry, validated.body)
-        if last_modified_us is not None:
-            return PendingEntry(version, data, head.digest)
-        # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
-        # wait, another entry was just appended, or a race was lost.
-        hasty = hasty or len(self.queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
-        if not hasty and not self.checkpoints.due(entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES):
-            asked = replace(
-                entry, last_modified_us=self._last_modified_us(head.version, self.tail.last_modified_times.of)
-            )
-            data = entries.encode(self.identity, asked, validated.body)
-        return PendingEntry(version, data, head.digest)
-
-    def _last_modified_us(self, version: int, of: Callable[[int], datetime | None]) -> int | None:
-        """Return the last-modified time of the head, for the next entry; None: there is none, or it cannot be read."""
-        try:
-            last_modified = of(version) if version else None
-        except StorageError:
-            # Best effort: it only saves other processes a request.
-            return None
-        return None if last_modified is None else to_us(last_modified)
-
-    def _append_or_report(self, pending: PendingEntry, validated: Validated[State]) -> bytes | NotAppended:
-        """As :func:`append`; if the outcome is unclear, report it as unknown and keep the entry as unsettled."""
-        # Before the put, because after an interrupt its proposals must not be proposed again.
-        _report_all(validated.outcomes, Unknown(pending.version))
-        try:
-            stored = append(self.backend, pending)
-        except StorageError:
-            _report_all(validated.outcomes, None)
-            raise
-        except BaseException:
-            self._unsettled = pending
-            raise
-        if stored in (NotAppended.UNCLEAR, NotAppended.OVERTAKEN):
-            self._unsettled = pending
-        elif stored != pending.data:
-            _report_all(validated.outcomes, None)
-        return stored
-
-    def _settle_old(self) -> bool:
-        """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""
-        assert self._unsettled is not None
-        if append(self.backend, self._unsettled) is NotAppended.UNCLEAR:
-            return False
-        self._unsettled = None
-        self.follow()
-        return True
 
 
 def _report_all(tickets: Iterable[Ticket[Any]], outcome: Outcome | None) -> None:

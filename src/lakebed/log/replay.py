@@ -7,7 +7,7 @@ before it is used, and is deleted by its version, never by its age: when the log
 tag (:mod:`lakebed.upkeep.retention.run`).
 
 Core types. :class:`RetainedCheckpoints`, :class:`Past`. :func:`advance` is the one step of replay, for readers and for
-verification; :meth:`Past.after` gives each step with its changes. :func:`newest_first` reads the entries backwards.
+verification; :meth:`Past.after` gives each step with its changes.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lakebed.errors import Code, DamagedError, Error, NotRetainedError
+from lakebed.errors import Code, DamagedError, Error
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import gone
-from lakebed.log.last_modified_times import from_us
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.model.state.machine import Change, State
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Container
 
     from lakebed.log.backends.backend import LogBackend
-    from lakebed.log.committer import Log
     from lakebed.model.state.machine import Machine
 
 ReadSidecars = Callable[[entries.Entry], Mapping[str, bytes]]
@@ -205,40 +203,3 @@ class Past(Struct, Generic[State], frozen=True):
             log=self.identity,
             version=version,
         )
-
-
-def replay(log: Log[State, Any, Any], version: int) -> Head[State]:
-    """Return the head after an older entry: from the newest checkpoint if not beyond it, else as :meth:`Past.at`."""
-    log_start = log.log_start()
-    latest: Head[State] | None = None
-    with suppress(DamagedError):
-        latest = log.checkpoints.read()
-    if latest is not None and log_start <= latest.version <= version:
-        return log.past.onwards(latest, version)
-    return log.past.at(version)
-
-
-def newest_first(log: Log[Any, Any, Any]) -> Iterator[entries.StoredEntry]:
-    """Return all retained entries from the latest to the oldest, read one by one, with the chain checked."""
-    head = log.tail.follow()
-    digest = head.digest
-    for version in range(head.version, 0, -1):
-        try:
-            stored = log.read(version)
-        except NotRetainedError:
-            return
-        if stored is None or stored.entry.digest != digest:
-            if log.backend.log_start() >= version:
-                return
-            if stored is None:
-                raise gone(log.identity, version)
-            raise Code.ENTRY_DAMAGED(
-                f"entry {version} of {log.identity} was replaced: its digest differs from the one in the next "
-                "entry; restore the object from a copy",
-                log=log.identity,
-                version=version,
-            )
-        if stored.entry.last_modified_us is not None:
-            log.tail.last_modified_times.note(version - 1, from_us(stored.entry.last_modified_us))
-        digest = stored.entry.previous
-        yield stored

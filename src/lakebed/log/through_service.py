@@ -32,7 +32,7 @@ from urllib3 import exceptions
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.log.commit_messages import INSTANCE_HEADER, MSGPACK, REQUEST_BYTES_MAX, decode_answer, encode_request
-from lakebed.log.committer import FRESH_S
+from lakebed.log.committer import FRESH_S, LocalCommitter
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.log.outcomes import Outcome
-    from lakebed.log.tail import LogTail
-    from lakebed.model.state.catalog import CatalogState
+    from lakebed.model.state.catalog import CatalogChange, CatalogState
     from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.transactions import Proposal, Transaction
 
 REQUESTS_MAX = 2
 """Requests of one log under way: while one waits for its entry, the next is on its way to the entry after. With more,
@@ -136,13 +136,13 @@ class CommitService:
             raise self._unclear(f"{len(outcomes)} outcomes came for {len(proposals)} proposals")
         return version, outcomes
 
-    def of_table(self, table_id: str, tail: LogTail[TableState]) -> ThroughService:
-        """Return the commits of one table."""
-        return ThroughService(self, f"tables/{table_id}", tail, encode_proposal)
+    def of_table(self, table_id: str) -> Callable[[LocalCommitter[TableState, Proposal, Transaction]], ThroughService]:
+        """Return what makes the committer of one table."""
+        return lambda local: ThroughService(self, f"tables/{table_id}", local, encode_proposal)
 
-    def of_catalog(self, tail: LogTail[CatalogState]) -> ThroughService:
-        """Return the commits of the catalog."""
-        return ThroughService(self, "catalog", tail, msgpack.encode)
+    def of_catalog(self, local: LocalCommitter[CatalogState, CatalogChange, CatalogChange]) -> ThroughService:
+        """Return the committer of the catalog."""
+        return ThroughService(self, "catalog", local, msgpack.encode)
 
     def _drop_idle(self) -> None:
         with self._using:
@@ -176,28 +176,33 @@ class CommitService:
 
 
 class ThroughService:
-    """The commits of one log through a service; ``encode`` gives None for a proposal that no service takes."""
+    """A :class:`~lakebed.log.committer.Committer` through a service.
+
+    ``encode`` returns None for a proposal that no service takes; the ``local`` committer commits it.
+    """
 
     def __init__(
-        self, service: CommitService, log: str, tail: LogTail[Any], encode: Callable[[Any], bytes | None]
+        self,
+        service: CommitService,
+        log: str,
+        local: LocalCommitter[Any, Any, Any],
+        encode: Callable[[Any], bytes | None],
     ) -> None:
         self.committed = 0
         self._service = service
         self._log = log
-        self._tail = tail
+        self._local = local
+        self._tail = local.tail
         self._encode = encode
         self._queue = Queue[_Encoded]()
         self._slots = threading.BoundedSemaphore(REQUESTS_MAX)
         self._noting = threading.Lock()
 
-    def commit(self, proposal: Any) -> Outcome | None:
-        """Propose one change; return its outcome. None: its kind or size requires that this process commits it.
-
-        Raises the error of a proposal that was not made.
-        """
+    def commit(self, proposal: Any) -> Outcome:
+        """Propose one change; return its outcome. Raises the error of a proposal that was not made."""
         data = self._encode(proposal)
         if data is None or len(data) > REQUEST_BYTES_MAX - PREAMBLE_BYTES:
-            return None
+            return self._local.commit(proposal)
         return self._queue.commit(_Encoded(data, isinstance(proposal, ProposeFiles)), self._lead)
 
     def _lead(self, ticket: Ticket[_Encoded]) -> None:

@@ -20,7 +20,6 @@ from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
-from lakebed.log.replay import newest_first
 from lakebed.model import settings
 from lakebed.model.checks import check_flag, check_text, is_id, shown
 from lakebed.model.files import table_prefix
@@ -73,9 +72,9 @@ class Instance(InstanceQueries):
         self.id: str = document["instance"]
         super().__init__(storage, storage_options, document.get("log_url"))
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
-        self._catalog = Log(self._logs.open("catalog"), CheckpointLocation(storage, "catalog"), self.id, CATALOG)
-        if commits is not None:
-            self._catalog.through = commits.of_catalog(self._catalog.tail)
+        through = None if commits is None else commits.of_catalog
+        checkpoints = CheckpointLocation(storage, "catalog")
+        self._catalog = Log(self._logs.open("catalog"), checkpoints, self.id, CATALOG, through)
         self.address = InstanceAddress(
             self.url,
             self.log_url,
@@ -321,7 +320,7 @@ class Instance(InstanceQueries):
     def catalog_changes(self) -> Iterator[CatalogChange]:
         """Return all changes of the catalog, the latest first; reads its whole log."""
         return (
-            decode_change(document) for stored in newest_first(self._catalog) for document in stored.entry.documents
+            decode_change(document) for stored in self._catalog.newest_first() for document in stored.entry.documents
         )
 
     def fence_creations(self) -> None:

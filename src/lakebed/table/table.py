@@ -64,9 +64,8 @@ class Table(TableWrites):
         address: InstanceAddress | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
-        log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE)
-        if commits is not None:
-            log.through = commits.of_table(table_id, log.tail)
+        through = None if commits is None else commits.of_table(table_id)
+        log = Log(logs.open(prefix), CheckpointLocation(storage, prefix), table_id, TABLE, through)
         super().__init__(table_id, storage, log, None if address is None else TableAddress(address, table_id))
         self.name = name
         self._defaults = defaults

@@ -1,4 +1,4 @@
-"""The contract of log backends, as pytest suites.
+"""The contracts of log backends and of committers, as pytest suites.
 
 Subclass them in a test file, with a fixture for the log's location::
 
@@ -14,6 +14,7 @@ process can reach there is :mod:`lakebed.testing.log_processes` as well.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta
@@ -22,14 +23,14 @@ from pathlib import Path
 import pytest
 
 from lakebed import clock
-from lakebed.errors import UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.log.backends.backend import Around, LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
 from lakebed.log.group_commit import LINE_BYTES_MAX
 from lakebed.log.locations import connect_logs
-from lakebed.log.outcomes import Committed
+from lakebed.log.outcomes import Committed, NotCommitted, Outcome
 from lakebed.model.documents import load
 from lakebed.model.state.catalog import CatalogChange, CatalogState, RegisterTable
 from lakebed.model.state.machine import CATALOG
@@ -329,6 +330,64 @@ class LogConformance:
         assert len(told) == 160
         assert logged(location, tmp_path) == told
         assert {log.follow() == logs[0].follow() for log in logs} == {True}
+
+
+class CommitterConformance:
+    """Each rule of :class:`lakebed.log.committer.Committer`, on the catalog of an instance."""
+
+    threads = 8
+
+    @pytest.fixture
+    def open_log(self) -> Callable[[], CatalogLog]:
+        """Override: opens the catalog of one fresh instance, each time as another process would, with the committer."""
+        raise NotImplementedError
+
+    def test_what_is_committed_is_in_the_log_at_its_version(self, open_log: Callable[[], CatalogLog]) -> None:
+        """For the process that committed it, which no later read leaves behind, and for one that opens the log then."""
+        log = open_log()
+        versions = [commit(log, name) for name in ("a", "b")]
+        assert versions == [1, 2]
+        assert log.committed <= log.follow().version == 2
+        assert open_log().follow().tables.keys() == log.follow().tables.keys() == {"a", "b"}
+
+    def test_a_proposal_that_the_state_refuses_is_not_in_the_log(self, open_log: Callable[[], CatalogLog]) -> None:
+        """Its outcome says why, and the next proposal is committed as if it had not been made."""
+        log = open_log()
+        commit(log, "a")
+        refused = log.commit(RegisterTable("other", "a", 0))
+        assert isinstance(refused, NotCommitted)
+        assert refused.code is Code.TABLE_EXISTS
+        assert commit(log, "b") == 2
+        assert open_log().follow().tables.keys() == {"a", "b"}
+
+    def test_of_racing_proposals_that_exclude_each_other_one_is_committed(
+        self, open_log: Callable[[], CatalogLog]
+    ) -> None:
+        """From two processes with several threads each: one table has the name, and all others learn that."""
+        logs = [open_log() for _ in range(2)]
+
+        def propose(writer: int) -> Outcome:
+            return logs[writer % 2].commit(RegisterTable(f"t{writer}", "name", 0))
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            outcomes = list(pool.map(propose, range(self.threads)))
+        (winner,) = (writer for writer, outcome in enumerate(outcomes) if isinstance(outcome, Committed))
+        assert sum(isinstance(outcome, NotCommitted) for outcome in outcomes) == self.threads - 1
+        assert open_log().follow().tables.keys() == {f"t{winner}"}
+
+    def test_many_threads_of_two_processes_lose_and_double_nothing(self, open_log: Callable[[], CatalogLog]) -> None:
+        """Each name is committed once, and no version is told before it is in the log."""
+        logs = [open_log() for _ in range(2)]
+
+        def write(writer: int) -> list[int]:
+            return [commit(logs[writer % 2], f"w{writer}-{count}") for count in range(5)]
+
+        with ThreadPoolExecutor(self.threads) as pool:
+            told = list(pool.map(write, range(self.threads)))
+        assert all(versions == sorted(versions) for versions in told)
+        state = open_log().follow()
+        assert len(state.tables) == 5 * self.threads
+        assert max(max(versions) for versions in told) == state.version
 
 
 def commit(log: CatalogLog, name: str) -> int:

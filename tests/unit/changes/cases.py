@@ -37,8 +37,8 @@ def one_entry(table):
         yield
     finally:
         del log.commit
-    if tickets and (put := log._commit_group(tickets)) is not None:
-        log._report_proven(put)
+    if tickets and (put := log.local._commit_group(tickets)) is not None:
+        log.local._report_proven(put)
 
 
 class Past:

@@ -106,7 +106,7 @@ def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
     prepared, before, create = prepare(table, "full"), table.version, ObjectLog.create
 
     def slow(*arguments):
-        while table.version == before and len(table.log.queue) < PARTITIONS - 1:
+        while table.version == before and len(table.log.local.queue) < PARTITIONS - 1:
             pass
         return create(*arguments)
 
@@ -155,7 +155,7 @@ def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
     with ThreadPoolExecutor(8) as pool:
         for version in range(8):
             pool.submit(table.commit, SetTag(f"tag-{version}", 1))
-        while len(table.log.queue) < 3:
+        while len(table.log.local.queue) < 3:
             pass
         waits = prepare(table, "full").waits
         held.set()

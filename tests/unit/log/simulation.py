@@ -112,7 +112,7 @@ def _run(world):
         last = partial(_commit_at_last, world, process)
         process.actors.append(world.schedule.spawn(f"{process.name}.last", last))
     world.schedule.run(world.observe)
-    expect(all(p.log._unsettled is None for p in world.processes), "a log position was left unsettled")
+    expect(all(p.log.local._unsettled is None for p in world.processes), "a log position was left unsettled")
 
 
 def _commit_at_last(world, process):

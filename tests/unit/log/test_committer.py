@@ -130,7 +130,7 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
     threads = [threading.Thread(target=commit, args=(name,)) for name in ["first", "bad", *map(str, range(8))]]
     for thread in threads:
         thread.start()
-    while len(log.queue) < len(threads) - 1 and not gate.wait(0.01):
+    while len(log.local.queue) < len(threads) - 1 and not gate.wait(0.01):
         pass
     gate.set()
     for thread in threads:
@@ -165,7 +165,7 @@ def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(
     moments, outcomes = [], {}
     log = log_on(Slow(store))
     log.follow()
-    monkeypatch.setattr(log._backoff, "won", lambda _: interrupt("stored"))
+    monkeypatch.setattr(log.local._backoff, "won", lambda _: interrupt("stored"))
 
     def commit(name):
         try:
@@ -176,7 +176,7 @@ def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(
     threads = [threading.Thread(target=commit, args=(name,)) for name in map(str, range(8))]
     for thread in threads:
         thread.start()
-    while len(log.queue) < len(threads) - 1 and not gate.wait(0.01):
+    while len(log.local.queue) < len(threads) - 1 and not gate.wait(0.01):
         pass
     gate.set()
     for thread in threads:
@@ -286,11 +286,11 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch
     log.follow()
     threads = [threading.Thread(target=log.commit, args=(adding(f"f{n}"),)) for n in range(3)]
     threads[0].start()
-    while len(log.queue) or not slow.calls["get"] > 1:
+    while len(log.local.queue) or not slow.calls["get"] > 1:
         gate.wait(0.001)
     for thread in threads[1:]:
         thread.start()
-    while len(log.queue) < 2:
+    while len(log.local.queue) < 2:
         gate.wait(0.001)
     outcome = log.commit(adding("late"))
     gate.set()
@@ -398,7 +398,7 @@ def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monke
         gate.wait(0.01)
     for thread in threads[1:]:
         thread.start()
-    while len(log.queue) < 19:
+    while len(log.local.queue) < 19:
         threads[0].join(0.01)
     gate.set()
     for thread in threads:

@@ -8,13 +8,21 @@ import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.testing.log_processes import LogProcesses
-from lakebed.testing.logs import LogConformance, LogUrl
+from lakebed.testing.logs import CommitterConformance, LogConformance, LogUrl
 
 
 class TestMemory(LogConformance):
     @pytest.fixture
     def location(self):
         return LogUrl(f"memory://{random_token()}")
+
+
+class TestLocalCommitter(CommitterConformance):
+    @pytest.fixture
+    def open_log(self, tmp_path):
+        root = str(tmp_path / "lake")
+        lakebed.create(root)
+        return lambda: lakebed.open(root).catalog_log()
 
 
 class LocalDisk:

@@ -15,7 +15,6 @@ from lakebed.log import group_commit
 from lakebed.log.entry import NAMED_WITHIN
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown
 from lakebed.log.queue import Ticket
-from lakebed.log.replay import replay
 from lakebed.model.files import (
     checkpoint_name,
     entry_name,
@@ -47,9 +46,9 @@ def _three_in_a_line(monkeypatch):
 
 def commit_group(log, tickets):
     """What a leader does, but for the waiting."""
-    put = log._commit_group(tickets)
+    put = log.local._commit_group(tickets)
     if put is not None:
-        log._report_proven(put)
+        log.local._report_proven(put)
 
 
 def long(name, letters=LETTERS):
@@ -97,7 +96,7 @@ def test_a_long_list_is_put_beside_the_entry_and_before_it(store):
     assert claim == {"sidecar": sidecar.digest, "references": 8, "partitions": 8, "rows": 8}
     store.delete([checkpoint_name(LOG)])
     assert log_on(store).follow() == log.head.state
-    assert set(replay(log, 2).state.files) == {"f1"}
+    assert set(log.at(2).state.files) == {"f1"}
 
 
 def test_the_name_of_a_sidecar_is_read_back_and_no_other():

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import committer, group_commit
 from lakebed.log.checkpoint import Checkpoints, Head
-from lakebed.log.committer import Log
+from lakebed.log.committer import LocalCommitter
 from lakebed.log.group_commit import validate
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail
@@ -123,7 +123,7 @@ def what_exists_is_ours(patch):
 
 def on_after_an_unclear_put(patch):
     """No answer is taken for a refusal, though the put may be under way."""
-    attempt = Log._try
+    attempt = LocalCommitter._try
 
     def append(backend, pending):
         if backend.create(pending.version, pending.data) is PutOutcome.CREATED:
@@ -134,11 +134,11 @@ def on_after_an_unclear_put(patch):
         try:
             return attempt(log, group, reading, lost)
         except StorageError:
-            log.follow()
+            log.tail.follow()
             return committer._NoPut.LOST
 
     patch.setattr(committer, "append", append)
-    patch.setattr(Log, "_try", again)
+    patch.setattr(LocalCommitter, "_try", again)
 
 
 def the_log_start_does_not_matter(patch):
@@ -155,7 +155,7 @@ def the_log_start_does_not_matter(patch):
 
 def published_before_it_is_created(patch):
     """Readers of this process see what is not in the log yet."""
-    append_or_report = Log._append_or_report
+    append_or_report = LocalCommitter._append_or_report
 
     def eager(log, pending, validated):
         reading = log.tail.reading()
@@ -164,7 +164,7 @@ def published_before_it_is_created(patch):
             log.tail._publish(reading)
         return append_or_report(log, pending, validated)
 
-    patch.setattr(Log, "_append_or_report", eager)
+    patch.setattr(LocalCommitter, "_append_or_report", eager)
 
 
 def rests_on_the_checkpoint_before(patch):

@@ -20,6 +20,7 @@ from lakebed.model.state.catalog import RegisterTable
 from lakebed.model.state.proposal_codec import encode_proposal
 from lakebed.model.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
 from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.testing.logs import CommitterConformance
 from tests.unit.web.serving import listening, serving
 
 
@@ -36,6 +37,14 @@ def service(root):
     """The URL of its service."""
     with serving(lakebed.open(root)) as url:
         yield url
+
+
+class TestThroughAService(CommitterConformance):
+    @pytest.fixture
+    def open_log(self, tmp_path):
+        root = str(tmp_path / "empty")
+        with serving(lakebed.create(root)) as url:
+            yield lambda: lakebed.open(root, commit_via=url).catalog_log()
 
 
 def rows(*keys, value="a"):
@@ -211,7 +220,7 @@ def test_a_refusal_has_its_code_and_facts_and_the_state_that_decided(root, servi
 def test_the_proposals_of_many_threads_share_requests_and_entries(root, service, monkeypatch):
     lake = lakebed.open(root, commit_via=service)
     table, sent = lake.table("t"), []
-    service_of = table.log.through._service
+    service_of = table.log._committer._service
     send = service_of.commit
 
     def noted(table_id, proposals):
@@ -266,7 +275,7 @@ def test_waiting_requests_leave_the_threads_of_other_endpoints_alone(root, monke
             )
             for _ in range(80)
         ]
-        while len(table.log.queue) < 80:
+        while len(table.log.local.queue) < 80:
             gate.wait(0.01)
         assert pool.request("GET", f"{url}/v1/tables").status == 200
         gate.set()
@@ -348,7 +357,7 @@ def test_a_principal_needs_the_permission_to_write(root):
         with pytest.raises(AccessError, match="may not write") as reader:
             lakebed.open(root, commit_via=url, token="sesame").table("t").write(rows(1))
     assert (unknown.value.code, reader.value.code) == (Code.NOT_AUTHENTICATED, Code.PERMISSION_MISSING)
-    assert "sesame" not in repr(lakebed.open(root, commit_via=url, token="sesame").table("t").log.through._service)
+    assert "sesame" not in repr(lakebed.open(root, commit_via=url, token="sesame").table("t").log._committer._service)
 
 
 def test_a_service_of_another_instance_is_an_error_and_commits_nothing(root, tmp_path):
@@ -498,7 +507,7 @@ def test_an_interrupt_leaves_the_others_with_their_outcomes(root, service, monke
     """The leader is interrupted while the request is under way."""
     lake = lakebed.open(root, commit_via=service)
     table = lake.table("t")
-    service_of = table.log.through._service
+    service_of = table.log._committer._service
     send = service_of.commit
     table.write(rows(0))
 

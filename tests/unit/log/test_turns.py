@@ -111,7 +111,7 @@ def test_writers_that_have_met_lose_no_more_races(tmp_path, real_waiting):
     stores = [_Counted(tmp_path) for _ in range(3)]
     logs = [log_on(store) for store in stores]
     for number, log in enumerate(logs):
-        log._backoff.lost()
+        log.local._backoff.lost()
         assert isinstance(log.commit(adding(f"first{number}")), Committed)
     for store in stores:
         store.creates.clear()
@@ -135,9 +135,9 @@ def test_a_stopped_process_holds_nobody_up_for_good(tmp_path, real_waiting, monk
     try:
         assert process.stdout.readline() == "True\n"
         os.kill(process.pid, signal.SIGSTOP)
-        log._backoff.lost()
+        log.local._backoff.lost()
         assert isinstance(log.commit(adding("f1")), Committed)
-        assert not log._backoff.wants_turn()
+        assert not log.local._backoff.wants_turn()
         assert isinstance(log.commit(adding("f2")), Committed)
     finally:
         process.kill()

@@ -18,7 +18,7 @@ from lakebed import Schema
 from lakebed.errors import Code
 from lakebed.jobs.interrupt import Stop, call, call_thread, current_stop, interruptible
 from lakebed.jobs.job_progress import CallProgress
-from lakebed.read.inspect import history
+from lakebed.log.committer import Log
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.spark.spark_job import spark_job
 
@@ -225,6 +225,6 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
     def fail(*_: object) -> None:
         raise Code.STORE_UNAVAILABLE("the store is gone")
 
-    monkeypatch.setattr(history, "newest_first", fail)
+    monkeypatch.setattr(Log, "newest_first", fail)
     (told,) = interrupted(table)
     assert told == "what was committed could not be read (the store is gone); see `lakebed history`"

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code, NotRetainedError
-from lakebed.log.replay import replay
 from lakebed.model.arrays import of_binary
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.state.time_travel import moment_in
@@ -99,7 +98,7 @@ def follow(  # noqa: PLR0913 - as for changes
     feed = Feed.of(table, newest, newest.created.codec.encode_ranges(ranges), columns, where)
 
     def rows() -> Generator[pa.RecordBatch]:
-        now = head if head.version == first > 0 else replay(table.log, first)
+        now = head if head.version == first > 0 else table.log.at(first)
         reading = feed
         while True:
             now = yield from reading.rows(now, reading.present.version)
@@ -153,7 +152,7 @@ class Feed:
 
         def rows() -> Generator[pa.RecordBatch]:
             if first < last:
-                yield from self.rows(replay(self.table.log, first) if head is None else head, last)
+                yield from self.rows(self.table.log.at(first) if head is None else head, last)
 
         return RowStream(self.arrow, rows())
 

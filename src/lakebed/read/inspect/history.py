@@ -20,7 +20,6 @@ from msgspec import structs
 
 from lakebed.errors import Error
 from lakebed.log.entry import StoredEntry, naming
-from lakebed.log.replay import newest_first
 from lakebed.model.checks import check_whole_number
 from lakebed.model.state.codec import Outline, outline
 from lakebed.model.state.transactions.resolution import Description
@@ -84,7 +83,7 @@ def history_rows(
     cannot be read.
     """
     check_whole_number("limit", limit)
-    return islice((row for stored in newest_first(log) for row in rows_of(stored, table_id)), limit)
+    return islice((row for stored in log.newest_first() for row in rows_of(stored, table_id)), limit)
 
 
 def rows_of(stored: StoredEntry, table_id: str) -> Iterator[HistoryRow]:

@@ -197,9 +197,7 @@ class TableReads(Readable):
         target = locate(state, self.log.entry_last_modified, version=state.version if version is None else version)
         stands = state.tags.get(tag) == target
         if not stands:
-            from lakebed.log.replay import replay
-
-            self.log.retained.retain(replay(self.log, target))
+            self.log.retained.retain(self.log.at(target))
         return target, stands
 
     @contextmanager
@@ -286,9 +284,7 @@ class TableReads(Readable):
         return Snapshot(state, self.reader, self.storage, self.reopening)
 
     def _state_at(self, version: int, newest: TableState) -> TableState:
-        from lakebed.log.replay import replay
-
-        return newest if version == newest.version else replay(self.log, version).state
+        return newest if version == newest.version else self.log.at(version).state
 
     def _keeps(self, file: DataFile) -> bool:
         """Return whether the file's object must exist: the latest state has the file, and it is not retired."""

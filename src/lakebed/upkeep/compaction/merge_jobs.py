@@ -191,7 +191,7 @@ def run_merges(
 def why_begin_no_job(table: Table) -> str | None:
     """Return why no job of the table should be started now; None if one may."""
     state = table.log.head.state
-    waits = why_wait(len(state.open_requests), len(table.log.queue))
+    waits = why_wait(len(state.open_requests), len(table.log.local.queue))
     return None if waits is None or pressing(state, table.settings_in_force()) else waits
 
 

@@ -13,7 +13,6 @@ from datetime import datetime
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.log.replay import replay
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.state.table_state import TableState
 from lakebed.table.table import Table
@@ -99,7 +98,7 @@ class SizeHistory:
         try:
             first = max(1, log.log_start() + 1, version - ENTRIES_MAX)
             every = max(1, (version - first) // SAMPLES)
-            head = replay(log, first)
+            head = log.at(first)
             self._take(head.state)
             for following, _ in log.past.after(head, version - 1):
                 if self._closed.is_set() or clock.monotonic_s() - began_s > REPLAY_S:

@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageError
 from lakebed.log import entry as entries
-from lakebed.log.replay import newest_first
 from lakebed.model.files import data_folder, data_name, summary_name, table_prefix
 from lakebed.model.html_tables import FactsView
 from lakebed.model.state.machine import TABLE
@@ -347,7 +346,7 @@ def _note(table: Table, one: _Looked, result: SearchedObject | Error, found: _Fo
 
 def _log_keys(table: Table, search: KeySearch, found: _Found) -> None:
     log, settings = table.log, table.settings_in_force()
-    for stored in newest_first(log):
+    for stored in log.newest_first():
         entry = stored.entry
         found.searched[Where.LOG_ENTRY] += 1
         sidecars = log.read_sidecars(entry) if entry.sidecars else {}
