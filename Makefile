@@ -96,7 +96,7 @@ test-lowest: $(STAMP) ## Run some unit tests with the lowest versions of PyArrow
 
 # Without streams, which need a later version (docs/compatibility.md).
 SPARK_OLDEST := .venv-spark-oldest
-TESTS_OF_OLDEST := $(patsubst %,tests/spark/test_%.py,placement import ingest export datasource doors key_types_on_spark connect)
+TESTS_OF_OLDEST := $(patsubst %,tests/spark/test_%.py,placement import ingest export datasource interfaces key_types_on_spark connect)
 .PHONY: test-spark-oldest
 test-spark-oldest: $(STAMP) ## Test the pipeline and the data source on the lowest version of Spark
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(SPARK_OLDEST)

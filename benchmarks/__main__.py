@@ -19,9 +19,9 @@ WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 
 def main() -> int:
     chosen = sys.argv[1:] or list(NAMES)
-    strangers = [name for name in chosen if name not in NAMES + WITH_PEERS]
-    if strangers:
-        print(f"no benchmark {', '.join(strangers)}; there are: {', '.join(NAMES + WITH_PEERS)}", file=sys.stderr)
+    unknown = [name for name in chosen if name not in NAMES + WITH_PEERS]
+    if unknown:
+        print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES + WITH_PEERS)}", file=sys.stderr)
         return 2
     failed = []
     for name in chosen:

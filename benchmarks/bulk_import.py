@@ -256,8 +256,8 @@ def child(side: str, word: str, source: Path, small: Path, files: int) -> Found:
             list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
         )
         peak = 0.0
-        told: list[str] = []
-        reader = threading.Thread(target=lambda: told.extend(process.communicate()))
+        outputs: list[str] = []
+        reader = threading.Thread(target=lambda: outputs.extend(process.communicate()))
         reader.start()
         watched = psutil.Process(process.pid)
         while reader.is_alive():
@@ -268,8 +268,8 @@ def child(side: str, word: str, source: Path, small: Path, files: int) -> Found:
             reader.join(0.25)
         reader.join()
         if process.returncode:
-            raise SystemExit(f"{side} failed at {word}:\n{told[1][-3000:]}")
-        result: Found = json.loads(told[0].splitlines()[-1])
+            raise SystemExit(f"{side} failed at {word}:\n{outputs[1][-3000:]}")
+        result: Found = json.loads(outputs[0].splitlines()[-1])
         return result | {"peak_mib": peak}
 
 

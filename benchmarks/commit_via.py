@@ -115,7 +115,7 @@ def proposed(table: lakebed.Table, count: int) -> Callable[[], int]:
     return commit
 
 
-def work(place: Path, sizes: argparse.Namespace, via: str | None, data: bool, *, ready: Any, told: Any) -> None:
+def work(place: Path, sizes: argparse.Namespace, via: str | None, data: bool, *, ready: Any, outcomes: Any) -> None:
     """Run one process: its threads commit until the time is up."""
     table = opened(place, sizes.latency_ms / 1e3, via).table("t")
     table.snapshot()
@@ -135,7 +135,7 @@ def work(place: Path, sizes: argparse.Namespace, via: str | None, data: bool, *,
 
     with ThreadPoolExecutor(sizes.threads) as threads:
         found = list(threads.map(thread, range(sizes.threads)))
-    told.put(([one for times, _ in found for one in times], sum(rows for _, rows in found)))
+    outcomes.put(([one for times, _ in found for one in times], sum(rows for _, rows in found)))
 
 
 def measure(name: str, sizes: argparse.Namespace, *, via: bool, data: bool) -> None:
@@ -151,7 +151,7 @@ def measure(name: str, sizes: argparse.Namespace, *, via: bool, data: bool) -> N
             times, rows, taken = writers(place, sizes, None, data)
         state = lakebed.open(str(place)).table("t").state()
         stored = sum(one.file.rows for held in [state.held_by(p) for p in state.partitions.ids] for one in held)
-        assert len(state.files) == len(times), f"{len(times)} commits were told, {len(state.files)} are there"
+        assert len(state.files) == len(times), f"{len(times)} commits were acknowledged, {len(state.files)} are there"
         assert stored == rows
         p50, p99 = np.percentile(np.array(times) * 1e3, [50, 99])
         entries = state.version / taken
@@ -161,16 +161,16 @@ def measure(name: str, sizes: argparse.Namespace, *, via: bool, data: bool) -> N
 
 def writers(place: Path, sizes: argparse.Namespace, via: str | None, data: bool) -> tuple[list[float], int, float]:
     """Return the times of all commits, the number of added rows, and the total time."""
-    ready, told = FORK.Barrier(sizes.processes + 1), FORK.SimpleQueue()
+    ready, outcomes = FORK.Barrier(sizes.processes + 1), FORK.SimpleQueue()
     children = [
-        FORK.Process(target=work, args=(place, sizes, via, data), kwargs={"ready": ready, "told": told})
+        FORK.Process(target=work, args=(place, sizes, via, data), kwargs={"ready": ready, "outcomes": outcomes})
         for _ in range(sizes.processes)
     ]
     for child in children:
         child.start()
     ready.wait()
     begin = time.perf_counter()
-    results = [told.get() for _ in children]
+    results = [outcomes.get() for _ in children]
     taken = time.perf_counter() - begin
     for child in children:
         child.join()

@@ -142,13 +142,13 @@ def many_processes(arguments: argparse.Namespace, url: str, words: list[str]) ->
         for child in children:
             child.stdin.write("go\n")
             child.stdin.flush()
-        told = np.array([[float(word) for word in child.communicate()[0].split()] for child in children])
+        figures = np.array([[float(word) for word in child.communicate()[0].split()] for child in children])
         taken = time.perf_counter() - begin
-        commits, entries = told[:, :2].sum(axis=0)
+        commits, entries = figures[:, :2].sum(axis=0)
         stored = sum(len(table(folder, url, instance, number).follow().files) for number in range(arguments.tables))
-        assert stored == commits, f"{commits} commits were told, {stored} are there"
+        assert stored == commits, f"{commits} commits were acknowledged, {stored} are there"
         name = f"{arguments.processes} x {arguments.threads}, {'routed by table' if words else 'all on all tables'}"
-        latency = f"{np.median(told[:, 2]):>9.1f}{told[:, 3].max():>9.1f}"
+        latency = f"{np.median(figures[:, 2]):>9.1f}{figures[:, 3].max():>9.1f}"
         print(f"{name:34}{commits / taken:>12.0f}{latency}{entries / taken:>12.0f}", flush=True)
 
 

@@ -167,7 +167,7 @@ def threads(count: int, seconds: float, latency_s: float) -> None:
             times = np.concatenate(list(pool.map(lambda mine: timed(log, mine, begin + seconds), proposals)))
         taken = time.perf_counter() - begin
         stored = table(LocalStorage(place)).head.state.files
-        assert len(stored) == len(times) + 1, f"{len(times)} commits were told, {len(stored) - 1} are there"
+        assert len(stored) == len(times) + 1, f"{len(times)} commits were acknowledged, {len(stored) - 1} are there"
         show(
             f"{count} threads, {latency_s * 1e3:.0f} ms a request",
             times,
@@ -185,7 +185,7 @@ def entries(count: int, taken_s: float) -> str:
 
 def processes(count: int, place: Path, latency_s: float, commits: int, seconds: float) -> tuple[np.ndarray, Any, float]:
     """Return the times of all commits, the requests of each process to the store, and the total time."""
-    ready, told = FORK.Barrier(count + 1), FORK.SimpleQueue()
+    ready, outcomes = FORK.Barrier(count + 1), FORK.SimpleQueue()
 
     def work() -> None:
         storage = Distant(LocalStorage(place, durability="none"), latency_s) if latency_s else Near(place)
@@ -202,20 +202,22 @@ def processes(count: int, place: Path, latency_s: float, commits: int, seconds: 
         ready.wait()
         times = timed(log, proposals, time.perf_counter() + seconds)
         asked = {**storage.requests, "slept_us": round(slept_s[0] * 1e6)}
-        told.put((times, asked, [new.file.id for o in proposals[: len(times)] for new in o.files]))
+        outcomes.put((times, asked, [new.file.id for o in proposals[: len(times)] for new in o.files]))
 
     children = [FORK.Process(target=work) for _ in range(count)]
     for child in children:
         child.start()
     ready.wait()
     begin = time.perf_counter()
-    results = [told.get() for _ in children]
+    results = [outcomes.get() for _ in children]
     taken = time.perf_counter() - begin
     for child in children:
         child.join()
     names = [name for _, _, mine in results for name in mine]
     stored = table(LocalStorage(place)).head.state.files
-    assert len(names) == len(set(names)) == len(stored), f"{len(names)} commits were told, {len(stored)} are there"
+    assert len(names) == len(set(names)) == len(stored), (
+        f"{len(names)} commits were acknowledged, {len(stored)} are there"
+    )
     assert set(names) == set(stored)
     return [times for times, _, _ in results], sum((Counter(asked) for _, asked, _ in results), Counter()), taken
 

@@ -56,7 +56,7 @@ LONGEST_FIRST = (
     "spark/test_datasource.py",
     "spark/test_filters.py",
     "spark/test_key_types_on_spark.py",
-    "spark/test_doors.py",
+    "spark/test_interfaces.py",
     "spark/test_growth.py",
     "spark/test_streaming.py",
     "spark/test_merging.py",

@@ -122,7 +122,7 @@ def measured(bench: Bench, only: tuple[str, ...]) -> Figures:
     return found
 
 
-TOLD = {
+HELP = {
     "commits": "commits of random keys",
     "rows": "rows in each of them",
     "gets": "lookups of each kind, warm",
@@ -143,7 +143,7 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
     for size in fields(Sizes):
         kind = float if size.name == "seconds" else int
         option = "--" + size.name.replace("_", "-")
-        parser.add_argument(option, type=kind, default=size.default, help=f"{TOLD[size.name]} (%(default)s)")
+        parser.add_argument(option, type=kind, default=size.default, help=f"{HELP[size.name]} (%(default)s)")
     parser.add_argument("--peers", nargs="+", choices=MODULES, default=list(MODULES), metavar="PEER")
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=list(MEASURES), metavar="MEASURE")
     parser.add_argument("--cache", type=Path, default=default_cache(), help="for environments (%(default)s)")

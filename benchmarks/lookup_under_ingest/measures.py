@@ -224,11 +224,11 @@ def writers(peer: Peer, sizes: Sizes) -> Figures:
     (peer.folder / "go").touch()
     for process in ran:
         process.wait()
-    told = [json.loads(out.read_text()) for out in outs if out.exists()]
-    wrote = [figures for figures in told if "error" not in figures]
+    reports = [json.loads(out.read_text()) for out in outs if out.exists()]
+    wrote = [figures for figures in reports if "error" not in figures]
     end = max((figures["end"] for figures in wrote), default=begin)
     errors = Counter(error for figures in wrote for error in figures["errors"])
-    errors.update(figures["error"] for figures in told if "error" in figures)
+    errors.update(figures["error"] for figures in reports if "error" in figures)
     peer.open()
     committed = sum(figures["committed"] for figures in wrote)
     return {
@@ -238,7 +238,7 @@ def writers(peer: Peer, sizes: Sizes) -> Figures:
         "retries": sum(figures["retries"] for figures in wrote),
         "seconds": end - begin,
         "errors": dict(errors.most_common(3)),
-        "rows_told": committed * TINY_ROWS,
+        "rows_acknowledged": committed * TINY_ROWS,
         "rows_there": peer.count(),
     }
 

@@ -73,7 +73,7 @@ def lines(sizes: dict[str, Any]) -> list[Line]:
         Line("  first lookup in a new process, ms", "tiny_cold", lambda f: number(f["lookup_ms"])),
         Line(f"{many}, {ten}: commits/s", "writers", lambda f: number(f["committed"] / max(f["seconds"], 1e-9))),
         Line("  failed / tried again", "writers", lambda f: f"{f['failed']} / {f['retries']}"),
-        Line("  rows lost (-) or doubled (+)", "writers", lambda f: f"{f['rows_there'] - f['rows_told']:+d}"),
+        Line("  rows lost (-) or doubled (+)", "writers", lambda f: f"{f['rows_there'] - f['rows_acknowledged']:+d}"),
     ]
 
 

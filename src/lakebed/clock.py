@@ -11,7 +11,7 @@ import time
 from datetime import UTC, datetime
 
 Chance = random.Random
-"""A source of chance that can be told where to begin."""
+"""A source of chance that begins where a seed says."""
 
 
 def now() -> datetime:

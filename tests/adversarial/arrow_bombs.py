@@ -163,11 +163,11 @@ def send(folder: Path) -> None:
                     said = f"ok {act(path)}"[:200]
                 except lakebed.Error as error:
                     said = f"{error.code} {error}"[:200]
-                except Exception as error:  # noqa: BLE001 - told to the test
+                except Exception as error:  # noqa: BLE001 - reported to the test
                     said = f"BUG {error!r}"[:300]
                 took = status_mib("VmHWM") - before
-                told = {"bomb": path.name, "way": way, "bytes": path.stat().st_size, "mib": took, "said": said}
-                print(json.dumps(told), flush=True)
+                figures = {"bomb": path.name, "way": way, "bytes": path.stat().st_size, "mib": took, "said": said}
+                print(json.dumps(figures), flush=True)
     os._exit(0)
 
 

@@ -31,10 +31,12 @@ def run(case: str, folder: Path, *, limit_mib: int = 64, more_mib: int = 0) -> d
     command = [sys.executable, __file__, case, str(limit_mib), str(folder), str(more_mib)]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert ran.returncode == 0, f"{case}: {ran.returncode}\n{ran.stderr[-4000:]}"
-    told = json.loads(ran.stdout.splitlines()[-1])
+    figures = json.loads(ran.stdout.splitlines()[-1])
     allowed = limit_mib + ALLOWANCE_MIB + more_mib
-    assert told["peak_mib"] <= allowed, f"{case} took {told['peak_mib']} MiB, and {allowed} are allowed: {told}"
-    return told
+    assert figures["peak_mib"] <= allowed, (
+        f"{case} took {figures['peak_mib']} MiB, and {allowed} are allowed: {figures}"
+    )
+    return figures
 
 
 def status_mib(name: str) -> int:
@@ -55,8 +57,8 @@ def main(case: str, limit_mib: int, folder: Path, more_mib: int) -> None:
     Path("/proc/self/clear_refs").write_text("5")
     most = status_mib("VmData") * MIB + 3 * (limit_mib + ALLOWANCE_MIB + more_mib) * MIB
     resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-    told = act() or {}
-    print(json.dumps({**told, "peak_mib": status_mib("VmHWM") - before}), flush=True)
+    figures = act() or {}
+    print(json.dumps({**figures, "peak_mib": status_mib("VmHWM") - before}), flush=True)
     # Only memory is measured. A thread of a library that takes the GIL while Python exits is unwound through C++, which
     # aborts the process: seen once in some hundred runs.
     os._exit(0)

@@ -1,6 +1,6 @@
 """Flips single bits in stored files and reads the table through every interface.
 
-A *door* is an interface that reads rows or counts. A *region* is a part of a file with one purpose: the pages of a
+An *interface* reads rows or counts. A *region* is a part of a file with one purpose: the pages of a
 column, their headers, a dictionary, a page index, a filter, the block digests, the footer, the summary. A read after a
 flip may return the right answer or raise a DamagedError that names the object. Anything else is a finding.
 """
@@ -94,9 +94,9 @@ def opened(root: str, name: str, **options: Any) -> Iterator[tuple[Any, Any]]:
         READ_CACHE.limit(READ_CACHE_BYTES)
 
 
-# -- doors ------------------------------------------------------------------------------------------------------
+# -- interfaces -------------------------------------------------------------------------------------------------
 
-Door = Callable[[Any, Any], Any]
+Interface = Callable[[Any, Any], Any]
 
 
 def _keys(table: Any) -> list[tuple[Any, ...]]:
@@ -167,7 +167,7 @@ def _where(table: Any) -> str:
 
 
 FOREIGN = ("register", "register_range", "to_duckdb")
-"""Doors through which an engine of the caller reads."""
+"""Interfaces that hand files to an engine of the caller."""
 
 
 def _aggregated(lake: Any, table: Any) -> Any:
@@ -176,7 +176,7 @@ def _aggregated(lake: Any, table: Any) -> Any:
     return lake.sql(text).read_all().to_pylist()
 
 
-DOORS: dict[str, Door] = {
+INTERFACES: dict[str, Interface] = {
     "get": lambda lake, table: [_plain(table.get(*key)) for key in _keys(table)],
     "get_many": lambda lake, table: _plain(table.get_many(_keys(table))),
     "get_many_of_most": lambda lake, table: _plain(table.get_many(_most_keys(table))),
@@ -309,39 +309,45 @@ class Flip:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of a door after a flip, if it was neither the right answer nor a DamagedError that names the
+    """The result of an interface after a flip, if it was neither the right answer nor a DamagedError that names the
     object.
     """
 
-    door: str
+    interface: str
     flip: Flip
     seen: str
 
 
-def try_doors(
-    lake: Any, table: Any, doors: Sequence[str], expected: Mapping[str, Any], flip: Flip, *, by_ranges: bool = False
+def try_interfaces(
+    lake: Any,
+    table: Any,
+    interfaces: Sequence[str],
+    expected: Mapping[str, Any],
+    flip: Flip,
+    *,
+    by_ranges: bool = False,
 ) -> tuple[list[Finding], int]:
-    """Read through the doors; return the findings, and the number of doors that raised the expected error.
+    """Read through the interfaces; return the findings, and how many interfaces raised the expected error.
 
     If files are read ``by_ranges``, an engine of the caller finds the damage while it runs: its error has its own
     class, and must contain the name of the object.
     """
-    found, told = [], 0
-    for door in doors:
+    found, reported = [], 0
+    for interface in interfaces:
         try:
-            answer = DOORS[door](lake, table)
+            answer = INTERFACES[interface](lake, table)
         except DamagedError as error:
-            told += 1
+            reported += 1
             if not str(error.facts.get("name", "")).endswith(flip.region.object):
-                found.append(Finding(door, flip, f"named {error.facts.get('name')}"))
+                found.append(Finding(interface, flip, f"named {error.facts.get('name')}"))
         except Error as error:
-            found.append(Finding(door, flip, f"another error: {error!r}"))
+            found.append(Finding(interface, flip, f"another error: {error!r}"))
         except BaseException as error:  # noqa: BLE001 - a panic of an engine is no Exception
-            if by_ranges and door in FOREIGN and flip.region.object in str(error) and "is damaged" in str(error):
-                told += 1
+            if by_ranges and interface in FOREIGN and flip.region.object in str(error) and "is damaged" in str(error):
+                reported += 1
                 continue
-            found.append(Finding(door, flip, f"a foreign error: {type(error)} {error}"))
+            found.append(Finding(interface, flip, f"a foreign error: {type(error)} {error}"))
         else:
-            if answer != expected[door]:
-                found.append(Finding(door, flip, "SILENT"))
-    return found, told
+            if answer != expected[interface]:
+                found.append(Finding(interface, flip, "SILENT"))
+    return found, reported

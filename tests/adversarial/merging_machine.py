@@ -1,7 +1,7 @@
 """A state machine over the public API of a table, beside a plain dictionary.
 
-Each step changes or maintains the table, and then compares the rows of some doors with those of the dictionary; at the
-end all doors are compared. Rows may be written while a compaction runs. Recorded versions are read again later,
+Each step changes or maintains the table, and then compares some interfaces' rows with those of the dictionary; at the
+end all interfaces are compared. Rows may be written while a compaction runs. Recorded versions are read again later,
 restored, and the changes since then applied to their rows.
 """
 
@@ -31,7 +31,7 @@ from lakebed.model.state.transactions.schema_changes import AddField, DropField,
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
-from tests.adversarial.merging_doors import DOORS, GROUPS, NUMBERS, Door, Visit, applied, scan
+from tests.adversarial.merging_interfaces import GROUPS, INTERFACES, NUMBERS, Interface, Visit, applied, scan
 from tests.adversarial.merging_oracle import Event, Key, Mode, Oracle, Row, in_order
 from tests.unit.cases import rewritten
 from tests.unit.read.merging_tables import reading_by
@@ -44,7 +44,7 @@ MODES = {
     "aggregate": Aggregate({"a": "sum", "b": "last"}),
 }
 SCHEMA = Schema({"g": "string", "n": "int64"}, {"s": "int64"}, {"a": "int64", "b": "string"})
-QUICK = DOORS[:11]
+QUICK = INTERFACES[:11]
 
 KEYS = st.tuples(st.sampled_from(GROUPS), st.sampled_from(list(NUMBERS)))
 A, B = st.none() | st.integers(0, 9), st.none() | st.sampled_from("fmxz")
@@ -68,7 +68,7 @@ class MergingMachine(RuleBasedStateMachine):
     """One table of one mode."""
 
     modes: Sequence[Mode] = tuple(MODES)
-    doors: Sequence[Door] = DOORS
+    interfaces: Sequence[Interface] = INTERFACES
     focused = False
     """Whether to take only the steps that affect merges of rows."""
     steps = 0
@@ -97,32 +97,32 @@ class MergingMachine(RuleBasedStateMachine):
             return
         try:
             if not self.broken:
-                self.check(self.doors, 0)
+                self.check(self.interfaces, 0)
         finally:
             self.way.__exit__(None, None, None)
             self.patch.undo()
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
-    def check(self, doors: Sequence[Door], seed: int) -> None:
+    def check(self, interfaces: Sequence[Interface], seed: int) -> None:
         visit = Visit(self.lake, self.table, self.oracle.rows(), Random(seed), self.table.version)
         self.broken = True
-        for door in doors:
+        for interface in interfaces:
             try:
-                door(visit)
+                interface(visit)
             except AssertionError as error:
-                error.add_note(f"door {door.__name__}, {self.oracle.mode}, version {self.table.version}")
+                error.add_note(f"interface {interface.__name__}, {self.oracle.mode}, version {self.table.version}")
                 raise
         self.broken = False
 
     def some(self, seed: int) -> None:
-        """Compare a few doors, mostly quick ones."""
+        """Compare a few interfaces, mostly quick ones."""
         type(self).steps += 1
-        if len(self.doors) < len(DOORS):
-            self.check(self.doors, seed)
+        if len(self.interfaces) < len(INTERFACES):
+            self.check(self.interfaces, seed)
             return
         chance = Random(seed)
-        among = self.doors if chance.random() < 0.2 else QUICK
+        among = self.interfaces if chance.random() < 0.2 else QUICK
         self.check([scan, chance.choice(among), chance.choice(among)], seed)
 
     # -- rows ---------------------------------------------------------------------------------------------------
@@ -299,8 +299,8 @@ class MergingMachine(RuleBasedStateMachine):
             self.remembered.remove(then)
             return
         visit = Visit(self.lake, snapshot, then.rows, Random(seed), then.version)
-        for door in (scan, Random(seed).choice(self.doors)):
-            door(visit)
+        for interface in (scan, Random(seed).choice(self.interfaces)):
+            interface(visit)
 
     @precondition(lambda self: self.remembered)
     @rule(place=st.integers(0, 3), seed=SEEDS)

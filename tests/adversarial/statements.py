@@ -69,32 +69,32 @@ STATEMENTS = {
     "explains": lambda n: "EXPLAIN " * n + "SELECT 1",
     "types": lambda n: f"SELECT CAST(a AS {around('ARRAY<', 'INT', '>', n)}) FROM t",
 }
-DOORS = ("sql", "scan", "field")
+INTERFACES = ("sql", "scan", "field")
 
 
-def ask(door, name, count):
-    lake = lakebed.create(f"memory://{door}-{name}-{count}")
-    if door == "field":
+def ask(interface, name, count):
+    lake = lakebed.create(f"memory://{interface}-{name}-{count}")
+    if interface == "field":
         expression = f"CASE WHEN {CONDITIONS[name](count)} THEN 1 ELSE 2 END"
         schema = lakebed.Schema({"g": lakebed.Generated("int64", expression)}, {}, {"a": "int64", "s": "string"})
         lake.create_table("t", schema).write(pa.table({"a": [1, 2], "s": ["x", "y"]}))
         return
     table = lake.create_table("t", SCHEMA)
     table.write(pa.table({"a": range(3), "b": range(3), "s": ["x", "y", "z"]}, schema=SCHEMA.arrow))
-    if door == "sql":
+    if interface == "sql":
         lake.sql(STATEMENTS[name](count)).read_all()
     else:
         table.scan(where=CONDITIONS[name](count)).read_all()
 
 
-def main(door, cases, stack_kib):
+def main(interface, cases, stack_kib):
     """Print the outcome of each case, one per line."""
 
     def all_of_them():
         for case in cases.split(","):
             name, count = case.split(":")
             try:
-                ask(door, name, int(count))
+                ask(interface, name, int(count))
                 print(case, "answered", flush=True)
             except Error as error:
                 print(case, type(error).__name__, flush=True)

@@ -164,16 +164,16 @@ def check(table, truth):
     for partition in table.partitions().to_pylist():
         low, high = ((partition[sidecar] or {"user": None})["user"] for sidecar in ("min", "max"))
         assert not partition["exact"] or partition["rows"] == rows_of(low, high), partition
-    told = table.count()
-    assert told.rows_min <= len(truth) <= told.rows_max
+    count = table.count()
+    assert count.rows_min <= len(truth) <= count.rows_max
     files = table.state().referenced().values()
     ends = 2 + 2 * sum(not exact for exact in table.partitions().column("exact").to_pylist())
     slack = ends * sum(max(1, SHARE * file.rows) for file in files)
     for low, high in ((3, 4), (7, 8), (None, 100), (2, 2_000), (501, None)):
         asked = KeyRange(None if low is None else (low,), None if high is None else (high,))
-        told = table.count(asked)
-        assert told.rows_min <= rows_of(low, high) <= told.rows_max
-        assert abs(told.rows - rows_of(low, high)) <= slack
+        count = table.count(asked)
+        assert count.rows_min <= rows_of(low, high) <= count.rows_max
+        assert abs(count.rows - rows_of(low, high)) <= slack
         assert table.count(asked, exact=True) == lakebed.Count(rows_of(low, high), exact=True)
 
 
@@ -252,6 +252,6 @@ def test_a_removal_next_to_damage_is_done_and_its_counts_are_marked(table):
     table.storage.replace(name, bytes(data))
     table.remove(KeyRange((20_001,), (30_001,)))
     assert table.partitions().column("exact").to_pylist() == [False, True, False]
-    told = table.count()
-    assert told.rows_min <= 30_000 <= told.rows_max
+    count = table.count()
+    assert count.rows_min <= 30_000 <= count.rows_max
     assert table.get(25_000).num_rows == 0

@@ -19,7 +19,7 @@ from lakebed.model.files import data_name, summary_name
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.write.attach import check_sorted
 from lakebed.write.send import send_run
-from tests.adversarial.flips import DOORS, FILES, FLAT, Flip, Region, files_of, opened, rows_of, try_doors
+from tests.adversarial.flips import FILES, FLAT, INTERFACES, Flip, Region, files_of, opened, rows_of, try_interfaces
 from tests.adversarial.test_flips import SEED, shown
 
 FOREIGN_FILE = {"compression": "zstd", "write_page_index": True, "write_page_checksum": True}
@@ -43,7 +43,7 @@ def attach(table: Any, folder: Path, *, with_digests: bool) -> None:
 
 
 def read(lake: Any, table: Any) -> dict[str, Any]:
-    return {door: DOORS[door](lake, table) for door in DOORS if door != "sql_range"}
+    return {interface: INTERFACES[interface](lake, table) for interface in INTERFACES if interface != "sql_range"}
 
 
 def all_bytes(table: Any) -> list[Region]:
@@ -74,13 +74,13 @@ def test_no_flipped_bit_of_a_file_without_digests_of_its_own_goes_unnoticed(
         answers = read(lake, table)
         among = all_bytes(table)
     chance = random.Random(SEED)
-    findings, told = [], 0
+    findings, reported = [], 0
     for _ in range(30):
         flip = Flip.any_of(among, chance)
-        doors = chance.sample(list(answers), 3)
+        interfaces = chance.sample(list(answers), 3)
         with flip.on_disk(root), opened(root.as_uri(), "flat") as (lake, table):
-            found, errors = try_doors(lake, table, doors, answers, flip)
+            found, errors = try_interfaces(lake, table, interfaces, answers, flip)
         findings += found
-        told += errors
+        reported += errors
     assert not findings, shown(findings)
-    assert told > 10
+    assert reported > 10

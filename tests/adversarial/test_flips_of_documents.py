@@ -176,7 +176,7 @@ READERS: dict[str, Callable[[Lake], Any]] = {
     "hooks/*.delivered.json": delivered,
 }
 ELSEWHERE = {"tables/*/data/*/*.parquet", "tables/*/data/*/*.summary"}
-"""Flipped in test_flips, through every door."""
+"""Flipped in test_flips, through every interface."""
 
 
 def kind_of(name: str) -> str | None:
@@ -221,7 +221,7 @@ def flipped(path: Path, bit: int) -> Iterator[None]:
 def findings(made: Lake, kind: str, count: int | None) -> tuple[list[str], int]:
     """The flips that changed the meaning without an error, and how many were reported."""
     read = READERS[kind]
-    expected, found, told = read(made), [], 0
+    expected, found, reported = read(made), [], 0
     chance = random.Random(SEED)
     for name, path in objects(made.root).items():
         if kind_of(name) != kind:
@@ -232,21 +232,21 @@ def findings(made: Lake, kind: str, count: int | None) -> tuple[list[str], int]:
                 try:
                     got = read(made)
                 except (DamagedError, UnsupportedFormatError):
-                    told += 1
+                    reported += 1
                     continue
                 except Error as error:
                     found.append(f"{name} bit {bit}: {type(error).__name__}: {error}")
                     continue
             if got != expected:
                 found.append(f"{name} bit {bit}: {str(got)[:200]}")
-    return found, told
+    return found, reported
 
 
 @pytest.mark.parametrize("kind", READERS)
 def test_no_flipped_bit_changes_what_an_object_means(made: Lake, kind: str) -> None:
-    amiss, told = findings(made, kind, SAMPLE // 5 if "manifest" in kind or "log" in kind else SAMPLE)
+    amiss, reported = findings(made, kind, SAMPLE // 5 if "manifest" in kind or "log" in kind else SAMPLE)
     assert amiss == []
-    assert told or kind in ("jobs/retries/*.json", "queries/*/released-*.json", "queries/*/rows/_SUCCESS")
+    assert reported or kind in ("jobs/retries/*.json", "queries/*/released-*.json", "queries/*/rows/_SUCCESS")
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ import lakebed
 from lakebed.files.parquet import open_files
 from lakebed.model.files import data_name, summary_name
 from tests.adversarial.flips import (
-    DOORS,
     FLAT,
+    INTERFACES,
     Finding,
     Flip,
     Region,
@@ -25,9 +25,9 @@ from tests.adversarial.flips import (
     make,
     opened,
     regions,
-    try_doors,
+    try_interfaces,
 )
-from tests.adversarial.test_flips import DOORS_A_FLIP, SEED, TABLES, shown
+from tests.adversarial.test_flips import INTERFACES_A_FLIP, SEED, TABLES, shown
 from tests.adversarial.test_flips_elsewhere import all_bytes, attach
 from tests.s3.conftest import served
 
@@ -36,7 +36,7 @@ MANY = int(os.environ.get("LAKEBED_FLIPS", "20000")) // 20
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """The root of an instance in a bucket, how to open it, and the answer of each door for each table."""
+    """The root of an instance in a bucket, how to open it, and the answer of each interface for each table."""
 
     root: str
     options: dict[str, Any]
@@ -52,7 +52,7 @@ def store() -> Iterator[Store]:
         answers = {}
         for name in TABLES:
             with opened(root, name, **options) as (lake, table):
-                answers[name] = {door: read(lake, table) for door, read in DOORS.items()}
+                answers[name] = {interface: read(lake, table) for interface, read in INTERFACES.items()}
         yield Store(root, options, answers)
 
 
@@ -74,37 +74,37 @@ def stored_regions(table: Any) -> list[Region]:
     return found
 
 
-def flipped(store: Store, flips: int, doors_a_flip: int, *, by_ranges: bool) -> tuple[list[Finding], int]:
+def flipped(store: Store, flips: int, interfaces_a_flip: int, *, by_ranges: bool) -> tuple[list[Finding], int]:
     chance = random.Random(SEED)
     findings: list[Finding] = []
-    told = 0
+    reported = 0
     for name in TABLES:
         with opened(store.root, name, **store.options) as (_, table):
             among = stored_regions(table)
-        backoff = itertools.cycle(DOORS)
+        backoff = itertools.cycle(INTERFACES)
         for _ in range(flips // len(TABLES)):
             flip = Flip.any_of(among, chance)
             with opened(store.root, name, **store.options) as (lake, table):
                 content = table.storage.get(flip.region.object)
                 table.storage.replace(flip.region.object, flip.of(content))
-                doors = list(itertools.islice(backoff, doors_a_flip))
-                found, errors = try_doors(lake, table, doors, store.answers[name], flip, by_ranges=by_ranges)
+                interfaces = list(itertools.islice(backoff, interfaces_a_flip))
+                found, errors = try_interfaces(lake, table, interfaces, store.answers[name], flip, by_ranges=by_ranges)
                 table.storage.replace(flip.region.object, content)
             findings += found
-            told += errors
-    return findings, told
+            reported += errors
+    return findings, reported
 
 
 def test_no_flipped_bit_of_a_copied_file_goes_unnoticed(store: Store) -> None:
-    findings, told = flipped(store, 8, DOORS_A_FLIP, by_ranges=False)
+    findings, reported = flipped(store, 8, INTERFACES_A_FLIP, by_ranges=False)
     assert not findings, shown(findings)
-    assert told > 4
+    assert reported > 4
 
 
 def test_no_flipped_bit_of_a_file_that_is_read_by_ranges_goes_unnoticed(store: Store, ranges_alone: None) -> None:
-    findings, told = flipped(store, 20, DOORS_A_FLIP, by_ranges=True)
+    findings, reported = flipped(store, 20, INTERFACES_A_FLIP, by_ranges=True)
     assert not findings, shown(findings)
-    assert told > 6
+    assert reported > 6
 
 
 def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_alone: None, tmp_path: Path) -> None:
@@ -112,29 +112,30 @@ def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_a
     attach(lake.create_table("attached", FLAT), tmp_path, with_digests=True)
     with opened(store.root, "attached", **store.options) as (lake, table):
         answers = {
-            door: DOORS[door](lake, table) for door in ("get", "scan_range", "sql_all", "to_duckdb", "count_exact")
+            interface: INTERFACES[interface](lake, table)
+            for interface in ("get", "scan_range", "sql_all", "to_duckdb", "count_exact")
         }
         among = all_bytes(table)
         reader = table.snapshot().reader
         assert all(reader.open(file, FLAT).blocks is not None for file in files_of(table))
     chance = random.Random(SEED)
-    findings, told = [], 0
+    findings, reported = [], 0
     for _ in range(6):
         flip = Flip.any_of(among, chance)
         with opened(store.root, "attached", **store.options) as (lake, table):
             content = table.storage.get(flip.region.object)
             table.storage.replace(flip.region.object, flip.of(content))
-            found, errors = try_doors(lake, table, list(answers), answers, flip, by_ranges=True)
+            found, errors = try_interfaces(lake, table, list(answers), answers, flip, by_ranges=True)
             table.storage.replace(flip.region.object, content)
         findings += found
-        told += errors
+        reported += errors
     assert not findings, shown(findings)
-    assert told > 3
+    assert reported > 3
 
 
 @pytest.mark.slow
-def test_no_flipped_bit_of_very_many_on_a_store_goes_unnoticed_through_any_door(
+def test_no_flipped_bit_of_very_many_on_a_store_goes_unnoticed_through_any_interface(
     store: Store, ranges_alone: None
 ) -> None:
-    findings, _ = flipped(store, MANY, len(DOORS), by_ranges=True)
+    findings, _ = flipped(store, MANY, len(INTERFACES), by_ranges=True)
     assert not findings, shown(findings)

@@ -30,7 +30,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("used", [pytest.param("scan", marks=SLOW), "where", pytest.param("sql", marks=SLOW)])
-def test_a_child_of_a_process_that_used_the_engine_is_told_to_spawn(folder, used):
+def test_a_child_of_a_process_that_used_the_engine_is_asked_to_spawn(folder, used):
     answers = json.loads(said(folder, used))
     assert answers == {name: ENGINE.get(name, "done") for name in answers}
 

@@ -127,7 +127,7 @@ def test_no_way_stores_another_time_for_one_that_the_field_cannot_hold(tmp_path,
 
 
 def test_a_batch_may_have_rows_of_nanoseconds_beside_rows_of_far_years(tmp_path):
-    """No unit holds both, so the rows that fit are told from the others."""
+    """No unit holds both, so the rows that fit are separated from the others."""
     path = int96_file(tmp_path / "x.parquet", [(0, 1), (2_932_896, 1000), (5, 0), (1, 999)])
     (file,) = find_files(path)
     schema = Schema({"k": "int64"}, values={"at": "timestamp[us]"})

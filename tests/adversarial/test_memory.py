@@ -117,17 +117,17 @@ def test_a_deep_verification_keeps_to_the_limit(run, name):
 
 def test_a_part_of_a_checkpoint_that_decodes_to_more_than_it_can_have_is_not_decoded(folder):
     _made(folder, "segment")
-    told = bounded.run("segment", folder, limit_mib=0)
-    assert told["stored"] < 50_000
-    assert "declares a decoded size of 800000000 bytes" in told["said"]
+    figures = bounded.run("segment", folder, limit_mib=0)
+    assert figures["stored"] < 50_000
+    assert "declares a decoded size of 800000000 bytes" in figures["said"]
 
 
 def test_json_of_two_gigabytes_is_refused_before_it_is_read(tmp_path):
-    told = bounded.run("documents", tmp_path, limit_mib=0)
-    assert told.pop("manifest.ndjson") == "3 rows, 1 pins", "it is derived from the log"
-    del told["peak_mib"]
-    assert len(told) == 3
-    for name, said in told.items():
+    figures = bounded.run("documents", tmp_path, limit_mib=0)
+    assert figures.pop("manifest.ndjson") == "3 rows, 1 pins", "it is derived from the log"
+    del figures["peak_mib"]
+    assert len(figures) == 3
+    for name, said in figures.items():
         assert f"{name} has 2147483648 bytes, and Lakebed puts at most" in said
 
 

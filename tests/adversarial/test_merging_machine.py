@@ -24,13 +24,13 @@ from lakebed.model.state.visibility import unfiltered
 from lakebed.read.rows import counting, merged_rows, point_lookup
 from lakebed.read.rows.merged_rows import MergeSchemas
 from lakebed.upkeep.compaction import plan as compaction_plan
-from tests.adversarial.merging_doors import Door, count, get, scan, scan_limit, scan_where
+from tests.adversarial.merging_interfaces import Interface, count, get, scan, scan_limit, scan_where
 from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode, Oracle
 
 STEPS = 30
 EXAMPLES, NIGHTLY = 3, 300
-"""Examples of each mode: some 50 steps in all, with three doors after each, and all doors at the end. The nightly run
+"""Examples of each mode: some 50 steps in all, with three interfaces after each, and all at the end. The nightly run
 has 5,000 of each mode, and takes one core 18 minutes."""
 
 
@@ -42,7 +42,7 @@ def run(machine: type[MergingMachine], examples: int, **how: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_door_shows_the_rows_of_a_plain_dictionary(mode):
+def test_every_interface_shows_the_rows_of_a_plain_dictionary(mode):
     class Machine(MergingMachine):
         modes = (mode,)
 
@@ -67,12 +67,12 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 @dataclass(frozen=True)
 class Bug:
-    """A bug: how it is planted, a mode of tables that show it, and the doors to use."""
+    """A bug: how it is planted, a mode of tables that show it, and the interfaces to use."""
 
     name: str
     plant: Plant
     mode: Mode = "latest"
-    doors: Sequence[Door] = (scan,)
+    interfaces: Sequence[Interface] = (scan,)
     focused: bool = True
     slow: bool = False
 
@@ -158,12 +158,16 @@ BUGS = (
     Bug("deletes are shown", _deletes_shown),
     Bug("the order of arrival is reversed", _arrival_reversed),
     Bug("the order of arrival is reversed, first row", _arrival_reversed, "first"),
-    Bug("a predicate is evaluated below the merge", _below(where=lambda request: request.where), doors=(scan_where,)),
-    Bug("a limit is applied below the merge", _below(limit=lambda request: request.limit), doors=(scan_limit,)),
+    Bug(
+        "a predicate is evaluated below the merge",
+        _below(where=lambda request: request.where),
+        interfaces=(scan_where,),
+    ),
+    Bug("a limit is applied below the merge", _below(limit=lambda request: request.limit), interfaces=(scan_limit,)),
     Bug("files that are no neighbours are merged", _any_files_merged, "first"),
     Bug("an output is the last file of its partition", _set(job_changes, "_in_place", lambda state, _: state), "first"),
-    Bug("rows of files are counted", _set(counting, "is_merged", lambda _mode, _files: False), doors=(count,)),
-    Bug("a lookup reads the newest files only", _lookups_of_one_file, doors=(get,), slow=True),
+    Bug("rows of files are counted", _set(counting, "is_merged", lambda _mode, _files: False), interfaces=(count,)),
+    Bug("a lookup reads the newest files only", _lookups_of_one_file, interfaces=(get,), slow=True),
     Bug(
         "a lookup takes no notice of the filter",
         _set(
@@ -171,7 +175,7 @@ BUGS = (
             "visible_rows",
             lambda state, columns, read: read(unfiltered(state), state.created.project(columns)),
         ),
-        doors=(get,),
+        interfaces=(get,),
         focused=False,
     ),
     Bug(
@@ -194,11 +198,11 @@ BUGS = (
 def test_a_planted_bug_is_found(bug, monkeypatch):
     class Machine(MergingMachine):
         modes = (bug.mode,)
-        doors = bug.doors
+        interfaces = bug.interfaces
         focused = bug.focused
 
     bug.plant(monkeypatch)
     with pytest.raises(AssertionError) as found:
         run(Machine, 400, phases=[Phase.generate], derandomize=True, database=None)
-    assert any(note.startswith("door") for note in found.value.__notes__), found.value
+    assert any(note.startswith("interface") for note in found.value.__notes__), found.value
     print(f"{Machine.steps:,} steps: {str(found.value)[:200]}")

@@ -64,10 +64,10 @@ def workers(of=None):
 
 
 def test_one_value_of_gigabytes_is_stopped(lake):
-    with pytest.raises(UsageError, match=r"memory_limit_bytes = 268,435,456 .* raise it .* filter or LIMIT") as told:
+    with pytest.raises(UsageError, match=r"memory_limit_bytes = 268,435,456 .* raise it .* filter or LIMIT") as raised:
         lake.sql("SELECT repeat('x', 2000000000) AS v", memory_limit_bytes=256 * MIB).read_all()
-    assert told.value.memory_limit_bytes == 256 * MIB
-    assert told.value.reached_bytes < 1024 * MIB
+    assert raised.value.memory_limit_bytes == 256 * MIB
+    assert raised.value.reached_bytes < 1024 * MIB
 
 
 @pytest.mark.parametrize(
@@ -149,13 +149,13 @@ def test_an_error_keeps_its_class_and_its_message(lake):
     ]:
         with pytest.raises(kind) as plain:
             lake.sql(statement).read_all()
-        with pytest.raises(kind) as told:
+        with pytest.raises(kind) as raised:
             lake.sql(statement, timeout_s=600).read_all()
-        assert (type(told.value), told.value.message) == (type(plain.value), plain.value.message)
-        assert told.value.facts == plain.value.facts
+        assert (type(raised.value), raised.value.message) == (type(plain.value), plain.value.message)
+        assert raised.value.facts == plain.value.facts
 
 
-def test_a_worker_that_dies_by_itself_is_told_of(lake):
+def test_a_worker_that_dies_by_itself_is_reported(lake):
     reader = lake.sql(MUCH, timeout_s=600)
     os.kill(workers()[0], signal.SIGSEGV)
     with pytest.raises(Error, match="died with SIGSEGV"):

@@ -1,4 +1,4 @@
-"""Statements made to crash the process: each is answered or refused, at every door and on every stack."""
+"""Statements made to crash the process: each is answered or refused, by every interface and on every stack."""
 
 import os
 import subprocess
@@ -13,16 +13,16 @@ from lakebed import Schema, UsageError
 from lakebed.clock import random_token
 from lakebed.read.sql import query as module
 from tests.adversarial import statements
-from tests.adversarial.statements import CONDITIONS, DOORS, STATEMENTS
+from tests.adversarial.statements import CONDITIONS, INTERFACES, STATEMENTS
 
 ROOT = Path(__file__).parents[2]
 SMALL_STACK_KIB = 512
 FATAL = "the process died"
 
 
-def outcomes(door, cases, stack_kib=0):
+def outcomes(interface, cases, stack_kib=0):
     """Return the outcome of each case in one child process."""
-    words = [sys.executable, "-m", "tests.adversarial.statements", door, ",".join(cases), str(stack_kib)]
+    words = [sys.executable, "-m", "tests.adversarial.statements", interface, ",".join(cases), str(stack_kib)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=3_000, check=False)
     said = dict(line.split(" ", 1) for line in done.stdout.splitlines())
@@ -33,23 +33,25 @@ def harmless(found):
     return {case: what for case, what in found.items() if what not in ("answered", "UsageError")}
 
 
-def cases_of(door, *counts, **fewer):
-    names = STATEMENTS if door == "sql" else CONDITIONS
+def cases_of(interface, *counts, **fewer):
+    names = STATEMENTS if interface == "sql" else CONDITIONS
     return [f"{name}:{min(count, fewer.get(name, count))}" for name in names for count in counts]
 
 
 @pytest.mark.parametrize("stack_kib", [SMALL_STACK_KIB, pytest.param(0, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("door", ["sql", *(pytest.param(door, marks=pytest.mark.slow) for door in DOORS[1:])])
-def test_a_statement_of_10_000_terms_kills_no_process(door, stack_kib):
+@pytest.mark.parametrize(
+    "interface", ["sql", *(pytest.param(interface, marks=pytest.mark.slow) for interface in INTERFACES[1:])]
+)
+def test_a_statement_of_10_000_terms_kills_no_process(interface, stack_kib):
     # Each range is three conditions, and all of them take as long as the other statements together.
-    assert harmless(outcomes(door, cases_of(door, 10_000, ranges=3_000), stack_kib)) == {}
+    assert harmless(outcomes(interface, cases_of(interface, 10_000, ranges=3_000), stack_kib)) == {}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("stack_kib", [SMALL_STACK_KIB, 0])
-@pytest.mark.parametrize("door", DOORS)
-def test_a_statement_of_any_length_kills_no_process(door, stack_kib):
-    assert harmless(outcomes(door, cases_of(door, 10, 49, 99, 249, 499, 1_000, 100_000), stack_kib)) == {}
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_a_statement_of_any_length_kills_no_process(interface, stack_kib):
+    assert harmless(outcomes(interface, cases_of(interface, 10, 49, 99, 249, 499, 1_000, 100_000), stack_kib)) == {}
 
 
 @pytest.mark.slow

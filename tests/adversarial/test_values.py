@@ -413,7 +413,7 @@ PAIRS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_strange_values_at_once_are_told_as_well(instance, name):
+def test_two_strange_values_at_once_are_reported_as_well(instance, name):
     table = instance.table("t")
     found = [strange(PAIRS[name], table, one, other) for one in VALUES for other in VALUES]
     assert not [one for one in found if one], "\n".join(one for one in found if one)

@@ -84,8 +84,8 @@ def largest(table):
 
 
 def test_a_sound_table_has_no_findings_and_all_of_it_was_read(table):
-    told = []
-    report = table.verify(deep=Deep(progress=lambda *done: told.append(done)))
+    findings = []
+    report = table.verify(deep=Deep(progress=lambda *done: findings.append(done)))
     assert kinds(report) == []
     assert report.sound
     files = table.state().referenced().values()
@@ -93,7 +93,7 @@ def test_a_sound_table_has_no_findings_and_all_of_it_was_read(table):
     read = report.checked
     assert (read.files, read.of_files, read.size_bytes, read.of_bytes) == (3, 3, size_bytes, size_bytes)
     assert (read.rows, read.seed) == (20_600, None)
-    assert (told[0], told[-1]) == ((0, size_bytes), (size_bytes, size_bytes))
+    assert (findings[0], findings[-1]) == ((0, size_bytes), (size_bytes, size_bytes))
     assert table.verify(deep=True).checked == read
     assert table.verify(files=True).checked is None
 
@@ -264,10 +264,10 @@ def put_bytes(table, data, said, summary=None, bounds=b""):
 def found(table, file):
     report = table.verify(deep=True)
     # A checkpoint is written while commits go on, and may not exist yet.
-    told = [finding for finding in report.findings if finding.damage]
-    assert told
-    assert all(finding.file == file.id and finding.remedy for finding in told), told
-    return [finding.kind for finding in told]
+    findings = [finding for finding in report.findings if finding.damage]
+    assert findings
+    assert all(finding.file == file.id and finding.remedy for finding in findings), findings
+    return [finding.kind for finding in findings]
 
 
 @pytest.fixture
@@ -387,7 +387,7 @@ def test_a_summary_with_false_ranks_is_found(table):
     assert (kinds(report), report.sound) == (["summary_missing"], True)
 
 
-def test_rows_that_can_still_be_read_elsewhere_are_told_of(table, tmp_path):
+def test_rows_that_can_still_be_read_elsewhere_are_reported(table, tmp_path):
     """The inputs of a merged file exist until they are collected."""
     from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 

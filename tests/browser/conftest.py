@@ -38,7 +38,7 @@ def chromium() -> Iterator[Browser]:
     if program is None:
         pytest.skip("no Chromium on the PATH: run `make test-browser`, which finds or installs one")
     with sync_playwright() as playwright:
-        # A container's user is root, whom Chromium's sandbox refuses; the pages are our own.
+        # A container's user is root, which Chromium's sandbox refuses; the pages are our own.
         browser = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield browser
         browser.close()

@@ -1,4 +1,4 @@
-"""A driver in a process of its own: ``python -m tests.cluster.driver MASTER``, told what to do line by line."""
+"""A driver in a process of its own: ``python -m tests.cluster.driver MASTER``, which reads what to do line by line."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class Gate:
             file = self._seen[job] = self._seen.get(job, -1) + 1
             if (list(self._seen).index(job), file) == (self.job, self.file):
                 self._held.append(request.key)
-        # Whoever lost patience and asks again waits, too.
+        # A repeated request waits, too.
         if request.key in self._held:
             self.reached.set()
             self.opened.wait(TIMEOUT_S)

@@ -104,7 +104,7 @@ def test_equality_deletes_are_refused(run, tmp_path):
     assert "equality deletes" in said.lower()
 
 
-def test_a_folder_of_iceberg_without_a_hint_is_told_which_file_to_give(run, tmp_path):
+def test_a_folder_of_iceberg_without_a_hint_is_refused_with_the_file_to_give(run, tmp_path):
     file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db")
     code, said = run("migrate", "t", file.parents[1], "--from", "iceberg", "--row-key", "id")
     assert (code, str(file) in said) == (2, True)
@@ -191,7 +191,7 @@ def test_a_value_that_a_field_cannot_keep_and_a_text_are_refused_by_name(run, tm
         (("delta", "--from", "sleeper", "--row-key", "id"), "no files below delta/statestore/snapshots"),
     ],
 )
-def test_mistakes_are_told(run, tmp_path, words, said):
+def test_mistakes_are_reported(run, tmp_path, words, said):
     deltalake.write_deltalake(tmp_path / "delta", foreign.ROWS)
     code, text = run("migrate", "t", *words)
     assert code in (2, 3, 4)

@@ -92,7 +92,7 @@ def newest(lake, pipeline):
     table.write(rows("abcz", v=range(4), w="wxyz"))
     table.write(rows("ac", at=5, v=[10, 11], w=["p", None]))
     table.write(pa.table({"k": ["b", "q"], "at": [7, 8], "v": [77, 78]}), partial=True)
-    table.delete(["c", "nobody"])
+    table.delete(["c", "absent"])
     split(table, "b")
     upkeep(pipeline, table)
     table.write(rows("cz", at=-1, v=[1, 2], w=["again", "z"]))

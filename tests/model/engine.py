@@ -142,14 +142,14 @@ def run_alone(steps: Steps[T]) -> T:
         return value
 
 
-def advance(world: World, actor: Actor, heard: Callable[[Actor, Any], None] | None = None) -> None:
+def advance(world: World, actor: Actor, answered: Callable[[Actor, Any], None] | None = None) -> None:
     """Let the actor's request take effect, and run it to its next one."""
     world.running = actor
     request = actor.request
     try:
         answer = request[0](*request[1:])
-        if heard is not None:
-            heard(actor, answer)
+        if answered is not None:
+            answered(actor, answer)
         actor.request = actor.steps.send(answer)
     except StopIteration:
         world.actors.remove(actor)
@@ -214,12 +214,12 @@ def run_seed(seed: int, build: Callable[[Chooser], World], trace: list[str] | No
     chooser = RandomChooser(Random(seed))
     world = build(chooser)
     actors = world.actors
-    heard = None if trace is None else note
+    answered = None if trace is None else note
     for _ in range(STEPS_MAX):
         if not actors:
             world.finish()
             return world
-        advance(world, chooser.actor(actors), heard)
+        advance(world, chooser.actor(actors), answered)
     raise Violation("stuck", f"still busy after {STEPS_MAX} steps")
 
 

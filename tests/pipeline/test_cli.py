@@ -52,9 +52,9 @@ def test_what_is_submitted_is_ingested_once(lake: lakebed.Table, capsys: pytest.
     assert (second["open"], second["submitted"]) == (2, 2)
     report = ran(capsys, "ingest", "t", "--force", "--in-process")
     assert (report["requests"], report["rows"], len(report["failed"])) == (3, ROWS, 1)
-    (told,) = ran(capsys, "requests", "list", "t")["requests"]
-    assert (told["state"], told["failures"], told["url"].endswith("3.parquet")) == ("open", 1, True)
-    assert "extra column m" in told["reason"]
+    (request,) = ran(capsys, "requests", "list", "t")["requests"]
+    assert (request["state"], request["failures"], request["url"].endswith("3.parquet")) == ("open", 1, True)
+    assert "extra column m" in request["reason"]
     assert ran(capsys, "requests", "submit", "t", "in")["ingested"] == 3
     assert counted(lake.scan().read_all()) == counted(pq.read_table(["in/0.parquet", "in/1.parquet", "in/2.parquet"]))
 

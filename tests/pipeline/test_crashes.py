@@ -54,7 +54,7 @@ def test_a_compaction_that_is_stopped_changes_nothing_and_its_job_is_released(pi
 
 
 def test_two_processes_that_compact_one_table_do_no_harm(pipeline, table, url):
-    """Each partition goes to whoever opens its job first; the other leaves it alone, or finds nothing to do."""
+    """Each partition goes to the process that opens its job first; the other skips it, or finds nothing to do."""
     with child("in-process", "compact", url) as other:
         begin(other)
         ours = pipeline.compact("t", strategy="full")

@@ -19,9 +19,9 @@ def table(instance):
 def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):
     """Its files touch, so they are one run; the originals stay whose they were; a repeat adds nothing."""
     out = tmp_path / "out"
-    told = []
-    exported = pipeline.export(table, str(out), partitions=3, progress=told.append)
-    assert (exported.rows, exported.files, told[-1].rows_done) == (600, 3, 600)
+    progress = []
+    exported = pipeline.export(table, str(out), partitions=3, progress=progress.append)
+    assert (exported.rows, exported.files, progress[-1].rows_done) == (600, 3, 600)
     again = instance.create_table("again", SCHEMA, split_points=[("a",)])
     report = pipeline.attach("again", str(out), job_id="monday")
     assert (report.rows, report.files) == (600, 3)
@@ -55,7 +55,7 @@ def test_rows_after_the_first_nan_of_a_key_are_exported_to_the_same_file(pipelin
 
 
 def test_a_file_that_does_not_fit_keeps_all_from_being_attached(pipeline, table, tmp_path):
-    """Spark, and Arrow where it is not told, write no field ids."""
+    """Spark writes no field ids, nor does Arrow unless asked to."""
     before = table.version
     good = pipeline.export(table, str(tmp_path / "out")).url
     pq.write_table(PARTS[0].replace_schema_metadata().cast(plain_schema()), tmp_path / "foreign.parquet")

@@ -186,11 +186,11 @@ def test_a_compaction_between_its_batches_says_how_many_jobs_it_committed(
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 130, said
-    told = re.fullmatch(
+    message = re.fullmatch(
         r"lakebed: interrupted: committed, up to version \d+: (\d+) of (\d+) compaction jobs; nothing else was changed",
         said.splitlines()[-1],
     )
-    assert told is not None, said
-    assert 0 < int(told[1]) == merged() < int(told[2])
+    assert message is not None, said
+    assert 0 < int(message[1]) == merged() < int(message[2])
     assert not table.state().jobs
     assert_holds(table, *parts)

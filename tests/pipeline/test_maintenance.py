@@ -33,10 +33,10 @@ def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table
     parts = [rows(seed, 300) for seed in range(4)]
     for part in parts:
         table.write(part)
-    told = []
-    report = pipeline.compact(table, strategy="full", progress=told.append)
+    progress = []
+    report = pipeline.compact(table, strategy="full", progress=progress.append)
     assert (report.partitions, report.files_in, report.rows, report.version) == (1, 4, 1200, 7)
-    assert (told[0].rows_done, told[-1].rows_done, told[-1].rows_total) == (0, 1200, 1200)
+    assert (progress[0].rows_done, progress[-1].rows_done, progress[-1].rows_total) == (0, 1200, 1200)
     assert pipeline.compact(table, strategy="full").partitions == 0
     assert_holds(table, *parts)
 
@@ -61,11 +61,11 @@ def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipe
     table = instance.create_table("many", SCHEMA, split_points=keys[10::10])
     for part in parts:
         table.write(part)
-    told = []
-    report = pipeline.compact(table, strategy="full", progress=told.append)
+    progress = []
+    report = pipeline.compact(table, strategy="full", progress=progress.append)
     assert report.jobs > 2 * BATCH_TASKS_MIN
     assert set(table.partitions().column("runs").to_pylist()) <= {0, 1}
-    done = [one.rows_done for one in told]
+    done = [one.rows_done for one in progress]
     assert done == sorted(done)
     assert done[-1] == report.rows
     assert_holds(table, *parts)

@@ -25,20 +25,20 @@ def table(tmp_path: Path) -> lakebed.Table:
     return table
 
 
-def test_a_callback_of_the_pipeline_hears_of_every_call(table: lakebed.Table, tmp_path: Path) -> None:
+def test_a_callback_of_the_pipeline_is_called_for_every_call(table: lakebed.Table, tmp_path: Path) -> None:
     made: list[Progress] = []
     with Pipeline(lakebed.open(str(tmp_path / "lake")), launcher=WORKERS, progress=made.append) as pipeline:
         pipeline.compact("t", strategy="full")
         assert {one.phase for one in made} == {"merge"}
         assert (made[0].rows_done, made[-1].rows_done, made[-1].rows_total) == (0, 20, 20)
-        heard = len(made)
+        calls = len(made)
         own: list[Progress] = []
         pipeline.export("t", str(tmp_path / "out"), progress=own.append)
         assert {one.phase for one in own} == {"export"}
-        assert len(made) == heard
+        assert len(made) == calls
 
 
-def test_by_default_a_bar_is_shown_where_somebody_watches(table: lakebed.Table, tmp_path: Path) -> None:
+def test_by_default_a_bar_is_shown_on_a_terminal(table: lakebed.Table, tmp_path: Path) -> None:
     terminal, log = Terminal(), io.StringIO()
     with Pipeline(lakebed.open(str(tmp_path / "lake")), launcher=WORKERS) as pipeline:
         with contextlib.redirect_stderr(log):

@@ -21,7 +21,7 @@ PASSWORD = "open sesame"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """Its programs, its folder and its port. Whoever connects takes the password from PGPASSWORD."""
+    """Its programs, its folder and its port. Clients take the password from PGPASSWORD."""
 
     bin: Path
     folder: Path
@@ -98,8 +98,8 @@ class Cluster:
 
 
 def server_user() -> str:
-    """Whom root runs a server as."""
+    """The user as which root runs a server."""
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
             return pwd.getpwnam(name).pw_name
-    raise AssertionError("neither a user postgres nor nobody")
+    raise AssertionError("neither of the users of unprivileged servers is there")

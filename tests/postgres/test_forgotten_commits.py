@@ -56,12 +56,12 @@ def table(cluster, lake):
 
 
 def went_back(call, version=9):
-    with pytest.raises(DamagedError, match=rf"went back: entry {version}\b.*docs/operations\.md") as told:
+    with pytest.raises(DamagedError, match=rf"went back: entry {version}\b.*docs/operations\.md") as raised:
         call()
-    assert told.value.code is Code.LOG_WENT_BACK
+    assert raised.value.code is Code.LOG_WENT_BACK
 
 
-def test_a_process_that_knows_forgotten_commits_is_told_when_it_reads_and_when_it_writes(table, lake):
+def test_a_process_that_knows_forgotten_commits_gets_an_error_when_it_reads_and_when_it_writes(table, lake):
     """It does not write above the gap, where no other process would see its rows."""
     went_back(lambda: keys(table))
     went_back(lambda: write(table, 100))
@@ -69,13 +69,13 @@ def test_a_process_that_knows_forgotten_commits_is_told_when_it_reads_and_when_i
     assert list(table.log.backend.versions()) == [1, 2, 3, 4]
 
 
-def test_a_new_process_is_told_by_a_checkpoint_that_is_ahead(table, lake):
+def test_a_new_process_sees_it_by_a_checkpoint_that_is_ahead(table, lake):
     assert table.log.checkpoints.read().version > 4
     for call in (lambda: keys(opened(lake)), lambda: write(opened(lake), 100)):
         went_back(call, table.log.checkpoints.read().version)
 
 
-def test_a_log_that_went_back_and_grew_again_is_told_apart(table, lake):
+def test_a_log_that_went_back_and_grew_again_is_recognized(table, lake):
     """Shorter than, as long as, and longer than what the first process knows."""
     shutil.rmtree(f"{lake.url.removeprefix('file://')}/tables/{table.id}/checkpoints")
     other = opened(lake)
@@ -130,7 +130,7 @@ def test_a_service_shows_it_in_the_status_of_the_table(cluster, lake):
     assert watch.error.code == "log_went_back"
 
 
-def test_a_gap_in_the_rows_of_a_log_is_told_at_the_first_read(cluster, lake):
+def test_a_gap_in_the_rows_of_a_log_is_reported_at_the_first_read(cluster, lake):
     """And by a process that has read before, as the server shows what follows with each log start."""
     table = lake.create_table("t", SCHEMA)
     for k in range(8):
@@ -142,13 +142,13 @@ def test_a_gap_in_the_rows_of_a_log_is_told_at_the_first_read(cluster, lake):
     shutil.rmtree(f"{lake.url.removeprefix('file://')}/tables/{table.id}/checkpoints")
     cluster.sql(f"DELETE FROM lakebed_entries WHERE log LIKE '%tables/{table.id}' AND version IN (6, 7)")
     for call in (lambda: keys(opened(lake)), lambda: keys(behind), lambda: write(opened(lake), 9)):
-        with pytest.raises(DamagedError, match=r"entry 6 of .* is missing from the log") as told:
+        with pytest.raises(DamagedError, match=r"entry 6 of .* is missing from the log") as raised:
             call()
-        assert told.value.code is Code.ENTRY_MISSING
+        assert raised.value.code is Code.ENTRY_MISSING
 
 
 def test_an_entry_goes_in_behind_its_predecessor_only(lake, table):
-    """By one condition of the INSERT, whoever asks."""
+    """By one condition of the INSERT, for every writer."""
     log = connect_logs(lake.catalog_log().backend.location.server.url, connect("memory://x"), clock.new_id()).open("l")
     assert log.create(1, b"one") is PutOutcome.CREATED
     assert log.create(3, b"three", digest_of(b"two")) is PutOutcome.UNLINKED

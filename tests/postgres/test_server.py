@@ -51,7 +51,7 @@ def insist(log, name, troubles):
                 return
             case NotCommitted():
                 # Its own earlier commit, and only if that one said that it does not know.
-                assert in_doubt, "told as not committed, and was"
+                assert in_doubt, "reported as not committed, and was"
                 return
             case Unknown():
                 in_doubt = True
@@ -181,7 +181,7 @@ def test_a_connection_cut_while_the_log_start_is_raised_is_settled(cluster, loca
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_a_stricter_isolation_still_raises_the_log_start_once(cluster, location, level):
-    """A loser whom the server refuses for its own reasons asks again, and finds the winner's."""
+    """A loser that the server refuses for its own reasons asks again, and finds the winner's."""
     url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
     logs = [connect_logs(url, connect("memory://unused"), location.instance).open("catalog") for _ in range(4)]
     for _ in range(10):
@@ -198,7 +198,7 @@ def test_a_stricter_isolation_still_raises_the_log_start_once(cluster, location,
 
 @pytest.mark.parametrize("level", ["repeatable read", "serializable"])
 def test_a_stricter_isolation_still_has_one_winner(cluster, location, level):
-    """A server whose default was changed may refuse a racer for its own reasons: put again, it is told who won."""
+    """A server whose default was changed may refuse a racer for its own reasons: put again, it learns who won."""
     url = f"{cluster.url()}?options=-cdefault_transaction_isolation%3D{level.replace(' ', '%5C%20')}"
     logs = [connect_logs(url, connect("memory://unused"), location.instance).open("catalog") for _ in range(4)]
 
@@ -214,9 +214,11 @@ def test_a_stricter_isolation_still_has_one_winner(cluster, location, level):
         assert logs[0].get(version) == b"%d" % outcomes.index(PutOutcome.CREATED)
 
 
-@pytest.mark.parametrize(("level", "told"), [("read committed", 1), ("repeatable read", None), ("serializable", None)])
-def test_the_log_start_that_is_told_with_a_create_is_not_that_of_its_beginning(cluster, location, level, told):
-    """The INSERT waits for the delete of its version, which one who slept so wins; the log start was raised meanwhile.
+@pytest.mark.parametrize(
+    ("level", "reported"), [("read committed", 1), ("repeatable read", None), ("serializable", None)]
+)
+def test_the_log_start_that_is_returned_with_a_create_is_not_that_of_its_beginning(cluster, location, level, reported):
+    """The INSERT waits for the delete of its version, which a writer that slept so wins; the log start was raised.
 
     Where a transaction sees only what was there when it began, it tells nothing.
     """
@@ -234,7 +236,7 @@ def test_the_log_start_that_is_told_with_a_create_is_not_that_of_its_beginning(c
         assert location.connect().open("catalog").advance_log_start(0, 1)
         trimmer.commit()
         assert created.result(120) is PutOutcome.CREATED
-    assert log.known_log_start(1) == told
+    assert log.known_log_start(1) == reported
     assert log.log_start() == 1
 
 
@@ -250,7 +252,7 @@ def test_a_look_that_fails_takes_the_insert_with_it(location, monkeypatch):
 def test_a_wrong_password_is_said_and_not_shown(cluster, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", "s3kr1t")
     # Another pool than the one that is connected already.
-    location = logs_at(f"{cluster.url()}?application_name=stranger")
+    location = logs_at(f"{cluster.url()}?application_name=other")
     for call in (
         location.check,
         lambda: location.open("catalog").create(1, b""),
@@ -322,11 +324,11 @@ def test_a_read_only_database_is_refused(cluster):
 
 
 def test_a_user_who_truncates_nothing_needs_no_more_than_select_and_insert(cluster):
-    """Once somebody made the table. Without these he is told so."""
+    """Once the table has been made. Without these the error says so."""
     cluster.sql(
         "CREATE DATABASE shared",
         "CREATE ROLE writer LOGIN PASSWORD 'open sesame'",
-        "CREATE ROLE stranger LOGIN PASSWORD 'open sesame'",
+        "CREATE ROLE unprivileged LOGIN PASSWORD 'open sesame'",
     )
     logs_at(cluster.url("shared")).check()
     cluster.sql(
@@ -346,7 +348,7 @@ def test_a_user_who_truncates_nothing_needs_no_more_than_select_and_insert(clust
         assert not failure.value.transient
     assert (log.log_start(), log.get(1)) == (1, b"one")
     with pytest.raises(StorageError, match="allow this user") as failure:
-        logs_at(cluster.url("shared", user="stranger")).check()
+        logs_at(cluster.url("shared", user="unprivileged")).check()
     assert not failure.value.transient
 
 

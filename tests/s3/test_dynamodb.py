@@ -185,9 +185,9 @@ def test_an_answer_that_is_none_is_asked_for_again(s3_server, spoilt, log, call,
     assert CALLS[call](log) == expected
     assert next(answers, None) is None
     s3_server.spoil = lambda request: spoilt("200 OK", body=FOREIGN[answer]) if request.method == "POST" else None
-    with pytest.raises(StorageError, match="no answer of DynamoDB") as told:
+    with pytest.raises(StorageError, match="no answer of DynamoDB") as raised:
         CALLS[call](log)
-    assert told.value.transient
+    assert raised.value.transient
 
 
 @pytest.mark.parametrize("answer", FOREIGN)

@@ -27,7 +27,7 @@ SECRET = "hunter2hunter2"
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No variable, no profile and no instance metadata of whoever runs the tests."""
+    """No variable, no profile and no instance metadata of the user who runs the tests."""
     for name in os.environ:
         if name.upper().startswith("AWS_"):
             monkeypatch.delenv(name)
@@ -198,7 +198,7 @@ def test_a_login_that_has_expired_is_an_error_of_storage(tmp_path: Path, s3_serv
 
 
 def test_secrets_are_in_no_error_and_no_repr(s3_server: S3Server) -> None:
-    """A password in the endpoint, and keys, where nobody answers."""
+    """A password in the endpoint, and keys, where no server answers."""
     endpoint = f"http://user:{SECRET}@127.0.0.1:1"
     options = {"aws_access_key_id": SECRET, "aws_secret_access_key": SECRET, "endpoint_url": endpoint}
     options |= {"aws_region": "us-east-1", "timeout": "1s", "connect_timeout": "1s"}

@@ -152,7 +152,7 @@ def test_a_cold_get_of_a_state_beyond_the_checkpoint_sees_what_came_since(s3_ser
     assert len(s3_server.requests) <= 12, shown(s3_server)
 
 
-def test_nothing_is_asked_while_nobody_writes_or_asks(s3_server, url):
+def test_nothing_is_asked_without_writes_and_reads(s3_server, url):
     """No thread of ours is left behind either."""
     before = set(threading.enumerate())
     table = opened(s3_server, url)

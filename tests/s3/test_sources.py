@@ -1,4 +1,4 @@
-"""Source files on an object store: told apart by their ETags, for its last-modified times are of whole seconds."""
+"""Source files on an object store: distinguished by their ETags, for its last-modified times are of whole seconds."""
 
 import io
 import os

@@ -34,7 +34,7 @@ class Served:
 
 @contextmanager
 def served(lake: Path | str, *options: str, before: str = "") -> Iterator[Served]:
-    """A service of the instance, which listens on a free port; it is told to end at the end of the block.
+    """A service of the instance, which listens on a free port; it is stopped at the end of the block.
 
     ``before`` is a program that runs in its process before the command does.
     """

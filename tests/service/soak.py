@@ -72,16 +72,16 @@ def submit(name: str, config: Config) -> None:
 
 
 def read(name: str, config: Config) -> None:
-    """Ask the services for keys whose commits were told: the row must be in the answer."""
+    """Ask the services for keys whose commits were acknowledged: the row must be in the answer."""
     chance = random.Random(name)
     ports = json.loads(Path(config.folder, "ports").read_text())
     counts: Counter[str] = Counter()
     while not config.stop.exists():
-        told = [one for ledger in Path(config.folder).glob("w*.ledger") for one in begun_and_done(ledger)[1]]
-        if not told:
+        acknowledged = [one for ledger in Path(config.folder).glob("w*.ledger") for one in begun_and_done(ledger)[1]]
+        if not acknowledged:
             time.sleep(0.1)
             continue
-        commit_id = chance.choice(told)
+        commit_id = chance.choice(acknowledged)
         key = rows_of(commit_id)["k"][0].as_py()
         url = f"http://127.0.0.1:{chance.choice(ports)}/v1/tables/t/get?key={key}"
         request = urllib.request.Request(url, headers={"Accept": "application/x-ndjson"})
@@ -95,7 +95,7 @@ def read(name: str, config: Config) -> None:
             counts["gone"] += 1
             time.sleep(0.05)
             continue
-        assert commit_id in found, f"{commit_id} was told, and {url} does not have it"
+        assert commit_id in found, f"{commit_id} was acknowledged, and {url} does not have it"
         counts["read"] += 1
     Path(config.folder, f"{name}.counts").write_text(json.dumps(counts))
 

@@ -293,7 +293,7 @@ def test_rows_that_came_after_the_plan_are_read(lake, server, planned):
     assert len(planned) == 4
 
 
-def test_nobody_gets_what_was_planned_for_another(guarded, planned):
+def test_no_principal_gets_what_was_planned_for_another(guarded, planned):
     query = "SELECT n FROM flights ORDER BY n"
     _, ticket = prepared(guarded, query, options=token_of("read"))
     found = fl.connect(("127.0.0.1", guarded.port)).do_get(ticket, token_of("part")).read_all()

@@ -1,4 +1,4 @@
-"""A service in a process of its own that is told to end, is killed, and is started again."""
+"""A service in a process of its own that is stopped, is killed, and is started again."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_the_worker_applies_the_roles(lake):
         PART.sql(lake, "SELECT * FROM u", LIMITS)
 
 
-def test_a_principal_is_told_of_the_tables_that_it_may_read(lake):
+def test_a_principal_sees_the_tables_that_it_may_read(lake):
     assert PART.sql(lake, "SHOW TABLES", None).read_all().to_pylist() == [{"table_name": "t"}]
     columns = "SELECT table_name, column_name FROM information_schema.columns"
     visible = [{"table_name": "t", "column_name": name} for name in ("k", "note")]

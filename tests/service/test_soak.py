@@ -1,4 +1,4 @@
-"""Services die at random while others write, submit files and ask: nothing that was told is lost or doubled."""
+"""Services die at random while others write, submit files and ask: nothing that was acknowledged is lost or doubled."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def test_rows_of_queries_are_in_erasure_reports_until_they_are_deleted(
 
 
 def recorded(query: SubmittedQuery, lake: Any, **changes: Any) -> str:
-    """Another query on record, which nobody has begun."""
+    """Another query on record, which no service has begun."""
     made = structs.replace(query, id=clock.new_id(), **changes)
     QueryObjects(lake.storage).submit(made)
     return made.id

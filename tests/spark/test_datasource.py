@@ -74,7 +74,7 @@ def test_a_view_in_sql_reads_the_table(spark, instance, table):
         spark.sql("DROP VIEW v")
 
 
-def test_errors_of_planning_are_told_with_their_words_and_no_credentials(spark, instance, table):
+def test_errors_of_planning_are_reported_in_their_words_without_credentials(spark, instance, table):
     with pytest.raises(Exception, match="unknown option 'colums'; options: instance, table, columns"):
         load(spark, instance, colums="k")
     with pytest.raises(Exception, match="is not supported on local disk") as refused:

@@ -22,9 +22,9 @@ def table(instance):
 
 def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_path):
     """The manifest has the schema; the folder is a source as it is."""
-    told = []
-    report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=told.append)
-    assert (report.rows, report.files, told[-1].rows_done) == (600, 3, 600)
+    progress = []
+    report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=progress.append)
+    assert (report.rows, report.files, progress[-1].rows_done) == (600, 3, 600)
     schema = Schema.from_json(json.loads((tmp_path / "out" / "_manifest.json").read_text())["schema"])
     again = instance.create_table("again", schema)
     pipeline.bulk_import(again, str(tmp_path / "out"))

@@ -238,13 +238,13 @@ def test_an_empty_dataframe_is_fine(pipeline, table, spark, tmp_path):
 
 
 def test_progress_ends_at_all_rows_and_never_goes_back(pipeline, table, tmp_path):
-    told = []
+    progress = []
     write_parquet(tmp_path / "in", *DATA)
-    pipeline.bulk_import(table, tmp_path / "in", progress=told.append)
-    done = [step.rows_done for step in told]
+    pipeline.bulk_import(table, tmp_path / "in", progress=progress.append)
+    done = [step.rows_done for step in progress]
     assert done == sorted(done)
     assert (done[0], done[-1]) == (0, 2100)
-    assert {step.rows_total for step in told} == {2100}
+    assert {step.rows_total for step in progress} == {2100}
 
 
 # -- what does not fit ------------------------------------------------------------------------------------------

@@ -101,9 +101,11 @@ def test_rejected_rows_are_kept_apart_with_their_reason(pipeline, table, spark, 
     report = of_texts(pipeline, table, source, quarantine=tmp_path / "bad", job_id="monday")
     assert (report.rows, report.rejected, report.quarantine) == (4, 2, f"{tmp_path}/bad/monday")
     assert [row[1] for row in held(table)] == [1, 2, 4, 3]
-    told = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
-    assert (told["version"], told["rows"], told["job"]) == (report.version, 2, "monday")
-    aside = pa.concat_tables([pq.read_table(tmp_path / "bad" / "monday" / name) for name in told["files"]]).to_pylist()
+    manifest = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
+    assert (manifest["version"], manifest["rows"], manifest["job"]) == (report.version, 2, "monday")
+    aside = pa.concat_tables(
+        [pq.read_table(tmp_path / "bad" / "monday" / name) for name in manifest["files"]]
+    ).to_pylist()
     reasons = {row["Id"]: row["_lakebed_reason"] for row in aside}
     assert reasons == {
         "five": "column Id is string and holds a value that int64 cannot keep",

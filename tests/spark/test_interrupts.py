@@ -29,7 +29,7 @@ def instance(tmp_path: Path) -> lakebed.Instance:
 
 @pytest.fixture
 def plain_ctrl_c() -> Iterator[None]:
-    """PySpark's own handler cancels all jobs of the session, whosever they are."""
+    """PySpark's own handler cancels all jobs of the session, not only those of the call."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -61,11 +61,11 @@ def test_an_interrupt_cancels_the_jobs_of_the_import_and_no_others(
     frame = spark.range(0, 200, 1, 100).mapInArrow(slowly, "k string, n bigint")
     others: list[int] = []
 
-    def of_somebody_else() -> None:
+    def of_another() -> None:
         spark.sparkContext.setLocalProperty("spark.scheduler.pool", "other")
         others.append(spark.range(0, 2, 1, 2).mapInArrow(slowly, "k string, n bigint").count())
 
-    other = threading.Thread(target=of_somebody_else)
+    other = threading.Thread(target=of_another)
     other.start()
     interrupt_when(lambda: len(tracker.getActiveJobsIds()) == 2)
     with pytest.raises(KeyboardInterrupt) as caught:

@@ -52,7 +52,7 @@ def test_text_that_is_not_utf8_is_refused_with_file_column_and_row(pipeline, tab
 
 
 def test_json_that_is_not_utf8_is_malformed_and_its_path_is_named(pipeline, table, tmp_path):
-    """Its parser reads no further, so no row of the file can be told."""
+    """Its parser reads no further, so no row of the file can be named."""
     folder = source(tmp_path / "in", "json")
     with pytest.raises(SchemaMismatchError, match=rf"{folder}/bad.json, line 2 is not JSON"):
         pipeline.bulk_import(table, folder, format="json", quarantine=tmp_path / "bad")

@@ -54,7 +54,7 @@ Stop.cancel = lambda self: time.sleep(600)
 
 
 class Child:
-    """The command line in a process of its own, which hears signals."""
+    """The command line in a process of its own, which does not ignore signals."""
 
     def __init__(self, instance: lakebed.Instance, mark: Path, *words: str, before: str = "") -> None:
         self.mark = str(mark)
@@ -96,7 +96,7 @@ def test_ctrl_c_while_spark_starts_ends_quietly(instance: lakebed.Instance, tmp_
     assert instance.table("t").scan().read_all().num_rows == 0
 
 
-def test_a_commit_that_has_begun_is_finished_and_told(instance: lakebed.Instance, tmp_path: Path) -> None:
+def test_a_commit_that_has_begun_is_finished_and_reported(instance: lakebed.Instance, tmp_path: Path) -> None:
     child = Child(instance, tmp_path, "import", "t", "in", before=SLOW_COMMIT)
     child.signal_at("committing", signal.SIGTERM)
     version = instance.table("t").state().version

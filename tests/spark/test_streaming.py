@@ -77,7 +77,7 @@ def test_a_stream_of_changes_that_is_restarted_gives_each_version_once(spark, in
 def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_the_input(
     spark, instance, tables, tmp_path, restarts
 ):
-    """Every other time the last batch was added, and nobody knows; else it is stopped in whatever it does."""
+    """Every other time the last batch was added without an acknowledgement; else it is stopped in whatever it does."""
     source, target = tables
     made = []
     checkpoint = tmp_path / "checkpoint"

@@ -70,7 +70,7 @@ def test_the_fault_of_a_member_is_found_within_lists_and_maps():
     assert types.member_fault(pa.int64(), pa.string()) is None
 
 
-def test_too_many_values_of_a_key_are_not_told_of_its_prefixes(table):
+def test_too_many_values_of_a_key_get_no_hint_of_its_prefixes(table):
     with pytest.raises(BadKeyError, match=r"a key has 1 value \(k \(int64\)\), not 3; for several keys use get_many"):
         table.get(1, 2, 3)
 

@@ -259,7 +259,7 @@ def table(tmp_path):
     return lakebed.create(tmp_path / "lake").create_table("t", schema)
 
 
-def test_an_alter_is_told_by_its_number_in_history_and_by_the_views_around_it(table):
+def test_an_alter_is_shown_by_its_number_in_history_and_by_the_views_around_it(table):
     table.write(rows(1, v=["x"], n=[1]))
     assert table.alter(AddField("w", "int8"), RenameField("v", "text"), AllowNulls("n")) == 3
     table.write(rows(2, text=["y"], n=[None], w=[7]))
@@ -268,9 +268,9 @@ def test_an_alter_is_told_by_its_number_in_history_and_by_the_views_around_it(ta
     assert table.at(version=2).schema.names == ("k", "v", "n")
     assert table.at(version=2).scan().read_all().to_pylist() == [{"k": 1, "v": "x", "n": 1}]
     assert table.at(version=3).scan().read_all().to_pylist() == [{"k": 1, "text": "x", "n": 1, "w": None}]
-    newest, told, *_ = table.history_rows()
-    assert (newest.type, told.type, told.rows_added) == ("add_files", "alter_schema", 0)
-    assert told.detail == "add w: int8, rename v to text, allow nulls in n"
+    newest, altered, *_ = table.history_rows()
+    assert (newest.type, altered.type, altered.rows_added) == ("add_files", "alter_schema", 0)
+    assert altered.detail == "add w: int8, rename v to text, allow nulls in n"
 
 
 def test_a_refused_change_leaves_the_table_as_it_is(table):
@@ -298,7 +298,7 @@ def test_a_writer_whose_rows_only_fit_what_another_process_made_of_the_table_nee
     assert table.scan().read_all().to_pylist() == [{"k": 1, "v": "x", "n": 1}, {"k": 2, "v": "x", "n": None}]
 
 
-def test_a_repeat_is_told_its_number_though_its_rows_fit_the_table_no_more(table):
+def test_a_repeat_gets_its_number_though_its_rows_fit_the_table_no_more(table):
     given = rows(1, v=["x"], n=[1])
     assert table.write(given, commit_id="monday") == 2
     table.alter(DropField("v"))

@@ -19,7 +19,7 @@ subprocess.Popen([sys.executable, "-c", {WORKS!r}]).wait()
 """
 
 
-def test_the_core_seconds_of_a_process_that_nobody_waited_for_are_counted():
+def test_the_core_seconds_of_a_process_that_was_not_waited_for_are_counted():
     with WatchedTree() as tree:
         subprocess.run([sys.executable, "-c", LOSES_ITS_CHILD], check=True)
     assert tree.core_seconds > 0.8

@@ -92,8 +92,11 @@ def test_a_measure_that_ran_out_of_time_says_how_far_it_came():
 
 def test_lost_rows_are_shown():
     figures = {"committed": 2, "failed": 1, "retries": 9, "seconds": 1.0, "errors": {"Busy: x": 10}}
-    assert shown("  rows lost", writers=figures | {"rows_told": 20, "rows_there": 10})[0] == "-10"
-    assert shown("  failed", writers=figures | {"rows_told": 20, "rows_there": 20}) == ("1 / 9 [1]", ["10 x Busy: x"])
+    assert shown("  rows lost", writers=figures | {"rows_acknowledged": 20, "rows_there": 10})[0] == "-10"
+    assert shown("  failed", writers=figures | {"rows_acknowledged": 20, "rows_there": 20}) == (
+        "1 / 9 [1]",
+        ["10 x Busy: x"],
+    )
 
 
 def test_lookups_are_compared_with_lakebeds_over_as_many_commits():

@@ -1,4 +1,4 @@
-"""JSON is read through one door, which knows what can be wrong with it."""
+"""JSON is read by one function, which knows what can be wrong with it."""
 
 import pytest
 
@@ -41,13 +41,13 @@ def test_numbers_that_json_has_not_are_not_written():
     ],
 )
 def test_a_document_that_makes_no_sense_is_damage(error):
-    with pytest.raises(DamagedError, match="not a thing") as told, reading("not a thing", name="it"):
+    with pytest.raises(DamagedError, match="not a thing") as raised, reading("not a thing", name="it"):
         raise error
-    assert told.value.facts == {"name": "it"}
-    assert told.value.__cause__ is error
+    assert raised.value.facts == {"name": "it"}
+    assert raised.value.__cause__ is error
 
 
-def test_damage_and_newer_formats_are_told_as_they_are():
+def test_damage_and_newer_formats_are_reported_as_such():
     for error in (Code.OBJECT_DAMAGED("d"), Code.FORMAT_TOO_NEW("f")):
         with pytest.raises(type(error), match=error.message), reading("not a thing"):
             raise error

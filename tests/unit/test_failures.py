@@ -1,4 +1,4 @@
-"""Calls that failed are on record: who reads the record, how much is kept, and that nothing hides the error itself."""
+"""Calls that failed are on record: who may read the record, how much is kept, and that nothing hides the error."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class PanicException(BaseException):
 
 
 @pytest.mark.parametrize("module", ASK)
-def test_who_lacks_an_extra_is_told_which(tmp_path, module):
+def test_an_error_names_the_extra_that_is_missing(tmp_path, module):
     ask = ASK[module].format(url=str(tmp_path / "lake"))
     program = BLOCKED.format(module=module) + f"try:\n    {ask}\nexcept UsageError as error:\n    print(error.message)"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, text=True, timeout=120)
@@ -70,7 +70,7 @@ def test_an_import_without_spark_names_the_extra(tmp_path):
 
 
 @pytest.mark.parametrize(("spark", "package"), [(None, "pandas"), (object(), "'lakebed[spark]'")])
-def test_who_lacks_pandas_need_not_install_spark(monkeypatch, spark, package):
+def test_without_pandas_the_error_asks_for_no_spark(monkeypatch, spark, package):
     monkeypatch.setattr(foreign_errors, "find_spec", {"pyspark": spark}.get)
     with pytest.raises(UsageError, match=re.escape(f"not installed: pip install {package}")), optional_imports():
         raise ModuleNotFoundError("No module named 'pandas'", name="pandas")
@@ -104,7 +104,7 @@ def test_every_package_that_may_be_missing_has_an_extra():
     assert imported - sys.stdlib_module_names - always - set(EXTRAS) == set()
 
 
-def test_a_panic_is_told_and_an_interrupt_passes():
+def test_a_panic_is_reported_and_an_interrupt_passes():
     with (
         pytest.raises(UsageError, match="the engine says: at the disco"),
         translate_errors(lambda e: Code.ARGUMENT_INVALID(f"the engine says: {e}")),
@@ -139,14 +139,14 @@ def test_an_error_of_a_stream_of_rows_during_a_write_is_translated():
     assert table.count().rows == 2
 
 
-def test_a_pandas_frame_that_arrow_cannot_take_is_told():
+def test_a_pandas_frame_that_arrow_cannot_take_is_reported():
     pandas = pytest.importorskip("pandas")
     table = made()
     with pytest.raises((UsageError, SchemaMismatchError)):
         table.write(pandas.DataFrame({"k": [1, "a", object()]}))
 
 
-def test_a_panic_while_a_predicate_is_planned_is_told(monkeypatch):
+def test_a_panic_while_a_predicate_is_planned_is_reported(monkeypatch):
     from lakebed.engine import predicate
 
     class Engine:

@@ -1,4 +1,4 @@
-"""A table's history, read from its log alone: what each transaction did, when and by whom."""
+"""A table's history, read from its log alone: what each transaction did, when and by which writer."""
 
 import pyarrow as pa
 import pytest
@@ -29,7 +29,7 @@ def rows(letters):
     return pa.table({"k": list(letters), "v": range(len(letters))})
 
 
-def told(table, *names):
+def history_of(table, *names):
     return [tuple(row[name] for name in names) for row in table.history().to_pylist()]
 
 
@@ -39,7 +39,7 @@ def test_every_transaction_is_one_row_newest_first(table):
     job = compact(table)
     table.commit(ProposeSplit({1: (table.schema.codec.encode_key(("c",)),)}))
     table.set(page_rows=500)
-    assert told(table, "version", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
+    assert history_of(table, "version", "type", "rows_added", "rows_removed", "files_added", "references_dropped") == [
         (7, "alter_settings", 0, 0, 0, 0),
         (6, "split_partitions", 0, 0, 0, 0),
         (5, "replace", 5, None, 1, 2),
@@ -48,9 +48,9 @@ def test_every_transaction_is_one_row_newest_first(table):
         (2, "add_files", 3, 0, 1, 0),
         (1, "create_table", 0, 0, 0, 0),
     ]
-    assert told(table, "request_key")[5] == ("monday",)
-    assert told(table, "job")[2:4] == [(job,), (job,)]
-    assert told(table, "detail") == [
+    assert history_of(table, "request_key")[5] == ("monday",)
+    assert history_of(table, "job")[2:4] == [(job,), (job,)]
+    assert history_of(table, "detail") == [
         ("page_rows=500",),
         ("partition 1 cut into 2",),
         ("2 references replaced by 1",),
@@ -60,7 +60,7 @@ def test_every_transaction_is_one_row_newest_first(table):
         ("1 partition",),
     ]
     sizes = {file.size_bytes for file in known_files(table.state())}
-    assert {size for (size,) in told(table, "bytes_added")} == {0, *sizes}
+    assert {size for (size,) in history_of(table, "bytes_added")} == {0, *sizes}
     assert table.history().schema == SCHEMA
 
 
@@ -69,7 +69,7 @@ def test_times_are_the_stores_of_every_entry_the_newest_too(table):
         table.write(rows("ab"), commit_id=str(count))
     prefix = table_prefix(table.id)
     last_modified_times = [table.storage.last_modified(entry_name(prefix, number)) for number in range(21, 0, -1)]
-    assert [time for (time,) in told(table, "time")] == last_modified_times
+    assert [time for (time,) in history_of(table, "time")] == last_modified_times
 
 
 def test_a_limit_reads_no_more_of_the_log(table):
@@ -92,8 +92,8 @@ def test_an_entry_of_several_transactions_is_as_many_rows(table):
     before = table.version
     changes = [AlterSettings({"page_rows": rows}) for rows in (500, 501)]
     table.log.local._commit_group([Ticket(change) for change in changes])
-    assert told(table, "version")[:2] == [(before + 1,), (before + 1,)]
-    assert [text for (text,) in told(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
+    assert history_of(table, "version")[:2] == [(before + 1,), (before + 1,)]
+    assert [text for (text,) in history_of(table, "detail")][:2] == ["page_rows=501", "page_rows=500"]
 
 
 def test_an_entry_that_was_replaced_is_named_when_the_reader_comes_to_it(table):
@@ -110,14 +110,14 @@ def test_an_entry_that_was_replaced_is_named_when_the_reader_comes_to_it(table):
         table.history()
 
 
-def test_every_kind_of_transaction_is_told_in_words():
+def test_every_kind_of_transaction_is_described_in_words():
     """Those of the golden table."""
     transactions, _ = everything()
-    told_of = {
-        told.type: described(told).detail
-        for told in (outline(encode_transaction(one).document) for one in transactions)
+    described_as = {
+        history_of.type: described(history_of).detail
+        for history_of in (outline(encode_transaction(one).document) for one in transactions)
     }
-    assert told_of == {
+    assert described_as == {
         "create_table": "1 partition",
         "add_files": "1 reference in 1 partition",
         "raise_watermark": "age_off_cut_us to 10800000000",

@@ -44,7 +44,7 @@ def test_a_file_gives_its_rows_if_they_take_what_they_may(compression):
 
 
 def sealed(table):
-    """The table as a file with a digest that is right, as whoever crafts a summary would have it."""
+    """The table as a file with a digest that is right, as in a summary that is made to deceive."""
     empty = b"xxh3-128:" + b"?" * 32
     data = written(table.replace_schema_metadata({"lakebed.digest": empty}), "zstd")
     return data.replace(empty, b"xxh3-128:" + xxhash.xxh3_128_hexdigest(data).encode())

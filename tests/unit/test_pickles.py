@@ -60,10 +60,10 @@ def test_a_snapshot_that_is_sent_pins_nothing_and_stays_at_its_version(lake):
 
 
 def test_options_are_sent_as_they_were_given_and_shown_nowhere(tmp_path):
-    address = InstanceAddress("s3://b/l", None, "http://h:1", (("secret_access_key", "hidden"),), "told")
+    address = InstanceAddress("s3://b/l", None, "http://h:1", (("secret_access_key", "hidden"),), "revealed")
     assert pickle.loads(pickle.dumps(address)) == address
     assert "hidden" not in repr(address)
-    assert "told" not in repr(address)
+    assert "revealed" not in repr(address)
 
 
 def test_an_instance_in_memory_is_that_of_its_process():

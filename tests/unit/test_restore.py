@@ -74,7 +74,7 @@ def test_a_version_that_there_is_not_is_refused(table, named, error):
 
 
 def test_a_write_that_was_undone_is_still_a_repeat(table):
-    """Of whoever did not get the answer: it was committed, and undone by somebody since."""
+    """By a caller that did not get the answer: it was committed, and has been undone by another since."""
     before = table.version
     written = table.write(rows("x"), commit_id="monday")
     table.restore(version=before)
@@ -107,7 +107,7 @@ def compact_each(table, tmp_path, then=lambda: None):
     return compact(table, prepare(table, "full"), execute, cores=1)
 
 
-def test_files_that_are_deleted_are_told_and_a_tag_keeps_them(table):
+def test_files_that_are_deleted_are_named_and_a_tag_keeps_them(table):
     before, then = table.version, table.to_arrow()
     table.tag("kept")
     table.remove(KeyRange())
@@ -122,7 +122,7 @@ def test_files_that_are_deleted_are_told_and_a_tag_keeps_them(table):
     assert table.count().rows == 0
 
 
-def test_files_that_go_between_the_look_and_the_commit_are_told(table, monkeypatch):
+def test_files_that_go_between_the_look_and_the_commit_are_named(table, monkeypatch):
     """The proposal is judged by the state that it is committed to."""
     before = table.version
     table.remove(KeyRange())

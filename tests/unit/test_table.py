@@ -216,7 +216,7 @@ def test_a_damaged_data_file_is_named(tmp_path):
         lakebed.open(made.url).table("t").get("a")
 
 
-def test_the_outcome_of_a_request_is_told_by_any_process(table, instance):
+def test_the_outcome_of_a_request_is_known_to_any_process(table, instance):
     """And None for one that is not in the log."""
     version = table.write(rows(["a"]), commit_id="monday")
     assert table.outcome("monday") == version
@@ -244,7 +244,7 @@ def test_removed_rows_are_gone_and_their_neighbours_are_not(table):
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_a_removal_takes_nothing_beside_its_range_whatever_the_type_of_the_key(kind):
-    """What is left of a file is told by a summary, which is made of the file."""
+    """What is left of a file is counted by a summary, which is made of the file."""
     schema = Schema({"k": kind})
     keys = sorted(set(VALUES[kind]), key=lambda key: schema.codec.encode((key,)))
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", schema)
@@ -288,8 +288,8 @@ def test_a_removal_without_a_range_is_refused(table):
         table.remove(KeyRange("d", "b"))
 
 
-def test_a_commit_id_that_is_forgotten_is_told_as_unknown_and_adds_nothing(instance):
-    """To whoever gives the number of before the first call; another only sees that it is not on record."""
+def test_a_commit_id_that_is_forgotten_is_reported_as_unknown_and_adds_nothing(instance):
+    """To a caller that gives the number of before the first call; another only sees that it is not on record."""
     table = instance.create_table("t", SCHEMA, settings={"log_s": 0, "history_s": 0})
     before = table.version
     table.write(rows(["a"]), commit_id="monday")

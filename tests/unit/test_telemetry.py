@@ -1,4 +1,4 @@
-"""What the library measures while it works, and that it measures nothing when nobody receives it."""
+"""What the library measures while it works, and that it measures nothing when there is no receiver."""
 
 from __future__ import annotations
 

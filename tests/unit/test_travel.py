@@ -1,4 +1,4 @@
-"""Reading a table as it was: what is kept, for how long, and what is told when it is not."""
+"""Reading a table as it was: what is kept, for how long, and the error when it is not."""
 
 import datetime as dt
 from concurrent.futures import ThreadPoolExecutor
@@ -103,7 +103,7 @@ def test_a_time_that_the_store_has_not_reached_is_not_there_yet(table):
 
 
 def test_a_time_a_moment_ahead_is_waited_for_and_has_what_came_meanwhile(table, monkeypatch):
-    """The caller's clock is a little fast; another process commits while he waits."""
+    """The caller's clock is a little fast; another process commits while it waits."""
     slept = []
 
     def sleep(seconds):

@@ -1,4 +1,4 @@
-"""Values of fixed-size lists, of the null type and half floats: the same through every door that does not need Java."""
+"""Values of fixed-size lists, of the null type and half floats: the same through every interface without Java."""
 
 from __future__ import annotations
 
@@ -198,7 +198,7 @@ UUIDS = pa.array([uuid.UUID(int=5).bytes, None], pa.binary(16)).cast(pa.uuid())
         ("list<fixed_size_binary[2]>", pa.array([[b"ab", None], None], pa.list_(pa.binary(2)))),
     ],
 )
-def test_uuids_and_json_inside_other_types_go_through_every_door(lake, kind, values):
+def test_uuids_and_json_inside_other_types_go_through_every_interface(lake, kind, values):
     table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": kind}))
     table.write(pa.table({"k": [1, 2], "v": values}))
     table.write(pa.table({"k": [3], "v": values[:1]}))

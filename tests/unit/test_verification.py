@@ -38,7 +38,7 @@ def a_file(table):
 
 
 @pytest.mark.parametrize(
-    ("numbers", "told"),
+    ("numbers", "messages"),
     [
         ([1, 2, 3], []),
         ([], ["the log has no entries"]),
@@ -46,8 +46,8 @@ def a_file(table):
         ([1, 5, 6, 8], ["entries 2 to 4 are missing", "entry 7 is missing"]),
     ],
 )
-def test_gaps_are_named(numbers, told):
-    assert [finding.what for finding in numbering(numbers)] == told
+def test_gaps_are_named(numbers, messages):
+    assert [finding.what for finding in numbering(numbers)] == messages
 
 
 def test_what_was_read_is_no_gap_whatever_the_listing_missed():

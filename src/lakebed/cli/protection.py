@@ -96,7 +96,7 @@ class Protection:
         if self.issuer is None or self.audience is None or not self.jwt_roles:
             raise Code.ARGUMENTS_CONFLICT(
                 "--jwks needs --jwt-issuer, --jwt-audience and at least one --jwt-role VALUE=ROLE: without them, "
-                "tokens for other services would be accepted, or nobody would have a role"
+                "tokens for other services would be accepted, or no user would have a role"
             )
         with optional_imports():
             from lakebed.server.security.identity_tokens import IdentityRules, IdentityTokens

@@ -261,8 +261,8 @@ def _aggregated(node: Any) -> list[GroupColumn]:
 def _projected(node: Any, below: Sequence[GroupColumn]) -> list[GroupColumn]:
     """Return the columns of a projection of groups. Raises UsageError if it leaves out a column of their key."""
     made = [_of_group(expression, below) for expression in node.projections()]
-    told = {column.made_of for column in made}
-    lost = [column.made_of for column in below if column.origin is Origin.GROUP and column.made_of not in told]
+    known = {column.made_of for column in made}
+    lost = [column.made_of for column in below if column.origin is Origin.GROUP and column.made_of not in known]
     if lost:
         raise _refused(f"groups by {', '.join(lost)} without a column of it, which tells them apart")
     return made

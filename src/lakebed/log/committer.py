@@ -101,7 +101,7 @@ class Committer(Protocol[Proposed_contra]):
 
     @property
     def committed(self) -> int:
-        """A version of which this process was told, whether it has read it or not: no read may be below it."""
+        """The newest version that this process knows of, whether it has read it or not: no read may be below it."""
 
     def commit(self, proposal: Proposed_contra) -> Outcome:
         """Propose one change; return its outcome, in bounded time.

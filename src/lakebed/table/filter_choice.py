@@ -29,9 +29,9 @@ def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> Pr
     Raises UsageError for other changes beside them, a predicate that is not one over a row, or that is volatile, and an
     age-off by a field that holds no time.
     """
-    strangers = [change for change in changes if not isinstance(change, FilterChange)]
-    if strangers:
-        raise Code.ARGUMENTS_CONFLICT(f"a filter is changed on its own; alter {shown(strangers[0])} in another call")
+    others = [change for change in changes if not isinstance(change, FilterChange)]
+    if others:
+        raise Code.ARGUMENTS_CONFLICT(f"a filter is changed on its own; alter {shown(others[0])} in another call")
     if max(Counter(map(type, changes)).values()) > 1:
         raise Code.ARGUMENTS_CONFLICT("alter takes one SetFilter and one AgeOff")
     fields: tuple[Field, ...] = ()

@@ -113,7 +113,7 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
     """Open the instance at ``url``.
 
     An instance whose log is in a database or another bucket has that URL in its ``instance.json``. The first time a
-    user opens one that somebody else created, ``log_url`` must give the expected log, or ``trust_log_url`` must accept
+    user opens one that another user created, ``log_url`` must give the expected log, or ``trust_log_url`` must accept
     the one that is named, because opening the instance connects to it. The decision is stored in the user's
     configuration.
 

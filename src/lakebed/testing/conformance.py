@@ -93,7 +93,7 @@ class StorageConformance:
         assert storage.get("t/log/1") == bytes(1000)
         assert storage.get("t/log/2") is None
 
-    def test_more_than_anybody_puts_is_not_read(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_more_than_a_put_allows_is_not_read(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
         """A crafted object under a name that is read whole."""
         storage.create("t/log/1", bytes(1001))
         monkeypatch.setattr(contract, "OBJECT_BYTES_MAX", 1000)
@@ -114,7 +114,7 @@ class StorageConformance:
             storage.read_ranges("t/data/2", [(0, 1)])
 
     def test_objects_are_where_it_says(self, storage: Storage) -> None:
-        """Whoever reads files in place finds every object there, with these bytes."""
+        """A reader of files in place finds every object there, with these bytes."""
         storage.create("t/data/1", b"one")
         assert storage.locality in Locality
         assert (storage.folder is not None) <= (storage.locality is Locality.DISK)
@@ -187,7 +187,7 @@ class StorageConformance:
 
     def test_of_racing_replaces_of_one_version_one_wins(self, storage: Storage) -> None:
         """Eight threads, ten rounds: each has one winner, and leaves the winner's bytes; a listing shows one object."""
-        storage.create("race", b"nobody")
+        storage.create("race", b"first")
         for number in range(10):
             barrier = threading.Barrier(self.threads)
             version = versioned(storage, "race").version

@@ -31,28 +31,30 @@ class LogProcesses:
         """Each process has four threads; every name is in the entry whose version the process received."""
         location.connect().check()
         children = [start(location, tmp_path, f"p{number}", commits=80) for number in range(2)]
-        told: dict[str, int] = {}
+        acknowledged: dict[str, int] = {}
         for child in children:
             out, err = child.communicate(timeout=120)
             assert child.returncode == 0, err
-            told |= told_in(out)
-        assert len(told) == 160
-        assert logged(location, tmp_path) == told
+            acknowledged |= acknowledged_in(out)
+        assert len(acknowledged) == 160
+        assert logged(location, tmp_path) == acknowledged
 
-    def test_a_killed_process_leaves_what_it_was_told_and_no_trouble(self, location: LogUrl, tmp_path: Path) -> None:
+    def test_a_killed_process_leaves_what_was_acknowledged_and_no_trouble(
+        self, location: LogUrl, tmp_path: Path
+    ) -> None:
         """Three are killed during their commits; besides acknowledged names, at most those under way are in the log."""
         location.connect().check()
-        told: dict[str, int] = {}
+        acknowledged: dict[str, int] = {}
         for version in range(3):
             child = start(location, tmp_path, f"k{version}", commits=100_000)
             assert child.stdout is not None
             with child:
                 seen = "".join(child.stdout.readline() for _ in range(20 + 7 * version))
                 child.kill()
-                told |= told_in(seen + child.stdout.read())
+                acknowledged |= acknowledged_in(seen + child.stdout.read())
         found = logged(location, tmp_path)
-        assert told.items() <= found.items()
-        assert len(found) - len(told) <= 3 * THREADS
+        assert acknowledged.items() <= found.items()
+        assert len(found) - len(acknowledged) <= 3 * THREADS
         assert commit(location.catalog(tmp_path / "checkpoints"), "after") == max(found.values()) + 1
 
 
@@ -76,7 +78,7 @@ def start(location: LogUrl, folder: Path, writer: str, *, commits: int) -> subpr
     return child
 
 
-def told_in(out: str) -> dict[str, int]:
+def acknowledged_in(out: str) -> dict[str, int]:
     """Return the names and versions of a child's lines; a line that was cut off by its death is ignored."""
     lines = [line.split() for line in out.splitlines(keepends=True) if line.endswith("\n")]
     return {name: int(version) for name, version in lines}

@@ -154,7 +154,7 @@ class LogConformance:
         times = [log.last_modified(number) for number in range(1, 21)]
         assert times == sorted(time for time in times if time is not None)
 
-    def test_all_numbers_are_told(self, log: LogBackend) -> None:
+    def test_all_numbers_are_listed(self, log: LogBackend) -> None:
         """In any order, none twice, and beyond one page of a listing."""
         assert list(log.versions()) == []
         with ThreadPoolExecutor(self.threads) as pool:
@@ -300,8 +300,8 @@ class LogConformance:
                 )
                 while log.create(version, b"second") is not PutOutcome.CREATED:
                     pass
-                told = log.known_log_start(version)
-                assert (log.log_start() if told is None else told) == version
+                known = log.known_log_start(version)
+                assert (log.log_start() if known is None else known) == version
                 assert [step.result() for step in truncated] == [True, None]
         assert log.create(20, b"third") is PutOutcome.EXISTS
         assert log.known_log_start(21) is None
@@ -317,18 +317,18 @@ class LogConformance:
         """Four objects race for the versions; four threads of each share the entries."""
         location.connect().check()
         logs = [location.catalog(tmp_path / "checkpoints") for _ in range(4)]
-        told: dict[str, int] = {}
+        acknowledged: dict[str, int] = {}
 
         def write(writer: int) -> None:
             for count in range(10):
                 name = f"w{writer}-{count}"
-                told[name] = commit(logs[writer % len(logs)], name)
+                acknowledged[name] = commit(logs[writer % len(logs)], name)
 
         with ThreadPoolExecutor(16) as pool:
             for written in [pool.submit(write, writer) for writer in range(16)]:
                 written.result()
-        assert len(told) == 160
-        assert logged(location, tmp_path) == told
+        assert len(acknowledged) == 160
+        assert logged(location, tmp_path) == acknowledged
         assert {log.follow() == logs[0].follow() for log in logs} == {True}
 
 
@@ -376,18 +376,18 @@ class CommitterConformance:
         assert open_log().follow().tables.keys() == {f"t{winner}"}
 
     def test_many_threads_of_two_processes_lose_and_double_nothing(self, open_log: Callable[[], CatalogLog]) -> None:
-        """Each name is committed once, and no version is told before it is in the log."""
+        """Each name is committed once, and no version is reported before it is in the log."""
         logs = [open_log() for _ in range(2)]
 
         def write(writer: int) -> list[int]:
             return [commit(logs[writer % 2], f"w{writer}-{count}") for count in range(5)]
 
         with ThreadPoolExecutor(self.threads) as pool:
-            told = list(pool.map(write, range(self.threads)))
-        assert all(versions == sorted(versions) for versions in told)
+            found = list(pool.map(write, range(self.threads)))
+        assert all(versions == sorted(versions) for versions in found)
         state = open_log().follow()
         assert len(state.tables) == 5 * self.threads
-        assert max(max(versions) for versions in told) == state.version
+        assert max(max(versions) for versions in found) == state.version
 
 
 def commit(log: CatalogLog, name: str) -> int:

@@ -113,11 +113,11 @@ class Conformer:
     asked_by: str = "casts=[{0!r}] (--cast {0})"
 
     def __post_init__(self) -> None:
-        strangers = sorted({*self.columns, *self.casts} - set(self.schema.names))
-        if strangers:
+        unknown = sorted({*self.columns, *self.casts} - set(self.schema.names))
+        if unknown:
             raise Code.COLUMN_UNKNOWN(
-                f"no field {', '.join(map(repr, strangers))}; the table has {', '.join(self.schema.names)}",
-                fields=strangers,
+                f"no field {', '.join(map(repr, unknown))}; the table has {', '.join(self.schema.names)}",
+                fields=unknown,
             )
         computed = [f.name for f in self.schema.generated if f.name in self.columns]
         if computed:

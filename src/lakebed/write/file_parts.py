@@ -7,7 +7,7 @@ detected at the beginning of its file, for every part of it.
 Core types: :class:`SourcePart`.
 
 Rules. A part is read only if its file is the one that was found. A file that is compressed, one array of JSON, not of
-an encoding whose lines can be told by their bytes, or that has line breaks within quotes, is read as a whole.
+an encoding whose lines can be found by their bytes, or that has line breaks within quotes, is read as a whole.
 
 Errors: those of :mod:`lakebed.write.sources` and :mod:`lakebed.write.input_files`; they name the file.
 """

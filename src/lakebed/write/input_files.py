@@ -100,7 +100,7 @@ class _OpenInput:
 class TextFields:
     """How columns of text are read: as the types in ``fields``, by the name of the column, and others as detected ones,
     or not at all if there are ``only_fields``. ``as_text``: values of plain types stay text, for the conformer to cast
-    one by one, so that a row that does not fit can be told from the others. Text in the columns ``casts`` may have any
+    one by one, so that the rows that do not fit are found. Text in the columns ``casts`` may have any
     form of their type, and so may values of JSON, which the conformer casts.
     """
 

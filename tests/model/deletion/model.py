@@ -26,10 +26,10 @@ QUOTA: dict[str, int] = {
 TINY = {
     "a reader with a pin, two collectors": OLD_PIN,
     "a tagger, a collector": TAG,
-    "a writer who asks again, a collector": REPEAT,
+    "a writer that asks again, a collector": REPEAT,
     "a writer, a sweep": SWEEP,
     "a compactor, a sweep": SWEPT_JOB,
-    "a compactor, one who closes its job, a sweep": LATE_JOB,
+    "a compactor, one that closes its job, a sweep": LATE_JOB,
 }
 SMALL = {"a compactor, a reader with a pin, a collector": PIN}
 LARGE = {

@@ -29,7 +29,7 @@ def read_on(store: Store, head: Entry) -> Steps[Entry | None]:
         if entry is None:
             return head
         if entry.previous != head.id:
-            store.told_lost()
+            store.reported_lost()
             return None
         head = entry
 
@@ -42,7 +42,7 @@ def open_log(store: Store) -> Steps[Entry | None]:
         return None
     if store.rules.end == "looks past it" and (yield store.beyond, head.version):
         if store.rules.witness == "believed" or (yield store.get, head.version + 1) is None:
-            store.told_lost()
+            store.reported_lost()
             return None
         store.counts["appended meanwhile"] += 1
     store.read_done(head, newest)
@@ -62,7 +62,7 @@ def write(store: Store, name: str, batches: int, held: int | None) -> Steps[None
                 head = entry
                 break
             if answer == "refused":
-                store.told_lost()
+                store.reported_lost()
                 return
             head = yield from read_on(store, head)
 

@@ -10,7 +10,7 @@ QUOTA: dict[str, int] = {
     "append refused": 50,
     "race lost": 200,
     "lost": 300,
-    "told lost": 100,
+    "reported lost": 100,
     "reads": 500,
     "appended meanwhile": 5,
 }

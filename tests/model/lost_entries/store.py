@@ -87,9 +87,9 @@ class Store(World):
 
     # -- what an actor does between two requests ------------------------------------------------------------------
 
-    def told_lost(self) -> None:
+    def reported_lost(self) -> None:
         """A process reports that the log has lost an entry."""
-        self.counts["told lost"] += 1
+        self.counts["reported lost"] += 1
         if not self.lost:
             raise Violation("false alarm", f"the log has all of {sorted(self.entries)}")
 

@@ -91,7 +91,7 @@ class Oracle:
         if risen := seen & ~self.rows:
             raise Violation("rows risen", f"keys {keys_of(risen)} at {state.version}")
 
-    def told(self, transaction: Transaction, base: int, end: str, version: int) -> None:
+    def reported(self, transaction: Transaction, base: int, end: str, version: int) -> None:
         """The caller of a transaction, proposed when the log was at `base`, got its outcome."""
         key, attempt = transaction.key, transaction.attempt
         if end == "committed":

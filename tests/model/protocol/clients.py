@@ -123,7 +123,7 @@ def _insist(desk: Desk, name: str, snapshot: TableState, key: str, effect: Effec
     for attempt in range(REPEATS):
         label = f"{name}.{attempt}"
         proposal = desk.store.proposal(desk, Transaction(key, f"{key}/{label}", _attempted(effect, label)), snapshot)
-        outcome = yield desk.store.hear, proposal
+        outcome = yield desk.store.learn_outcome, proposal
         if outcome.end in ("committed", "rejected"):
             break
     return outcome

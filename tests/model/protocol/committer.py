@@ -179,10 +179,10 @@ def tell_early(desk: Desk, proposals: tuple[Proposal, ...], validated: Validated
     own = {change.transaction.attempt for change in validated.changes}
     for proposal, outcome in validated.outcomes:
         if outcome.end == "rejected":
-            told = rules.rejection == "told at once"
+            at_once = rules.rejection == "reported at once"
         else:
-            told = rules.repeat_beside == "told at once" and proposal.transaction.attempt not in own
-        if told:
+            at_once = rules.repeat_beside == "reported at once" and proposal.transaction.attempt not in own
+        if at_once:
             early.append((proposal, outcome))
     tell_all(desk, early)
     return (

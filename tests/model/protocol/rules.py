@@ -21,8 +21,8 @@ class Rules:
     # The group of transactions in one entry: 0004.
     validated_on: Literal["evolving state", "head"] = "evolving state"
     neighbours: Literal["apart", "all or none"] = "apart"
-    rejection: Literal["of a committed head", "told at once", "of a cached view"] = "of a committed head"
-    repeat_beside: Literal["told with its entry", "told at once"] = "told with its entry"
+    rejection: Literal["of a committed head", "reported at once", "of a cached view"] = "of a committed head"
+    repeat_beside: Literal["reported with its entry", "reported at once"] = "reported with its entry"
     # Files, references and partitions: 0003.
     add: Literal["resolved again", "resolved when planned"] = "resolved again"
     left_out: Literal["proven empty", "estimated empty"] = "proven empty"

@@ -135,9 +135,9 @@ class Store(World):
         self.counts["transactions grouped"] += len(proposals) > 1
         return proposals
 
-    def hear(self, proposal: Proposal) -> Outcome:
+    def learn_outcome(self, proposal: Proposal) -> Outcome:
         """Return the outcome of an answered proposal."""
-        assert proposal.outcome is not None, "woken when it was told"
+        assert proposal.outcome is not None, "woken when it had its outcome"
         return proposal.outcome
 
     def look(self, desk: Desk) -> TableState:
@@ -161,10 +161,10 @@ class Store(World):
         desk.open.remove(proposal)
         proposal.outcome = outcome
         self.wake(proposal.caller)
-        self.counts[f"told {outcome.end}"] += 1
+        self.counts[f"reported {outcome.end}"] += 1
         if outcome.end == "rejected":
             self.counts[f"refused: {outcome.reason}"] += 1
-        self.oracle.told(proposal.transaction, proposal.base, outcome.end, outcome.version)
+        self.oracle.reported(proposal.transaction, proposal.base, outcome.end, outcome.version)
 
     def see(self, desk: Desk, snapshot: TableState) -> None:
         """A process holds this state from now on."""
@@ -224,7 +224,7 @@ class Store(World):
             if desk is None or desk.clients > 1:
                 continue
             asks = actor.request[0]
-            if asks in (self.take, self.hear, self.choose):
+            if asks in (self.take, self.learn_outcome, self.choose):
                 return actor
             if asks == self.look and self.looks == "own process" and desk.idle is not None:
                 return actor

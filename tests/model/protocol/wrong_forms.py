@@ -58,7 +58,7 @@ LOG_FORMS = (
     WrongForm(
         "request key forgotten",
         Rules(repeat="forgotten"),
-        "whoever was told unknown asks again, with new files, for what is in the log already",
+        "a client with the outcome unknown asks again, with new files, for what is in the log already",
         "committed twice, false refusal",
         3,
     ),
@@ -87,8 +87,8 @@ GROUP_FORMS = (
         2,
     ),
     WrongForm(
-        "a refusal told at once",
-        Rules(rejection="told at once"),
+        "a refusal reported at once",
+        Rules(rejection="reported at once"),
         "it was validated on a neighbour's change, whose entry then loses the race and is validated anew",
         "false refusal",
         4,
@@ -101,8 +101,8 @@ GROUP_FORMS = (
         35,
     ),
     WrongForm(
-        "a neighbour's repeat told at once",
-        Rules(repeat_beside="told at once"),
+        "a neighbour's repeat reported at once",
+        Rules(repeat_beside="reported at once"),
         "the first of the two is in no entry yet, and may never be",
         "false committed",
         12,

@@ -118,11 +118,11 @@ def commit(store: Store, name: str, snapshot: State, request: Request) -> Steps[
                 store.viewed(entry)
             store.counts["woke below the log start"] += 1
             if rules.below_log_start == "not committed":
-                store.told_not_committed(request.key, attempts)
+                store.reported_not_committed(request.key, attempts)
                 return Outcome("not committed", 0, snapshot)
         snapshot = yield from follow(store, snapshot)
     if snapshot.record_of(request.key) is None and request.base >= snapshot.request_watermark:
-        store.told_not_committed(request.key, attempts)
+        store.reported_not_committed(request.key, attempts)
     return Outcome("unknown", 0, snapshot)
 
 
@@ -178,9 +178,9 @@ def write(store: Store, name: str, keys: tuple[str, ...]) -> Steps[None]:
             outcome = yield from commit(store, name, snapshot, Request(key, base))
             snapshot = outcome.snapshot
             if outcome.end == "committed":
-                store.told_committed(key, outcome.version)
+                store.reported_committed(key, outcome.version)
             elif outcome.end == "rejected":
-                store.told_not_committed(key, [key])
+                store.reported_not_committed(key, [key])
             else:
                 continue
             break

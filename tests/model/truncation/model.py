@@ -19,15 +19,15 @@ QUOTA: dict[str, int] = {
     "woke below the log start": 15,
     "checkpoint torn": 30,
     "checkpoint rotten": 80,
-    "told committed": 1_000,
+    "reported committed": 1_000,
     "reads": 2_000,
 }
 
 TINY = {
-    "a writer who slept, a trimmer": Cast(writers=1, snapshots=(0,)),
+    "a writer that slept, a trimmer": Cast(writers=1, snapshots=(0,)),
     "two writers, a trimmer": Cast(writers=2, snapshots=(0, 2)),
     "a writer whose put is late, a trimmer": LATE_PUTS,
-    "a writer and a reader who slept, a trimmer": LATE_READER,
+    "a writer and a reader that slept, a trimmer": LATE_READER,
     "a writer, a trimmer, checkpoints that are damaged": ROTTEN,
 }
 SMALL = {

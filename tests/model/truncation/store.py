@@ -182,15 +182,15 @@ class Store(World):
         self.history.append(entry)
         return "created"
 
-    def told_committed(self, key: str, version: int) -> None:
+    def reported_committed(self, key: str, version: int) -> None:
         """A caller got "committed"."""
-        self.counts["told committed"] += 1
+        self.counts["reported committed"] += 1
         if self.keys.get(key) != version:
             raise Violation("false committed", f"{key} at {version}")
 
-    def told_not_committed(self, key: str, names: list[str]) -> None:
+    def reported_not_committed(self, key: str, names: list[str]) -> None:
         """A caller got the answer that none of these attempts, or no attempt of this key, is or will be in the log."""
-        self.counts["told not committed"] += 1
+        self.counts["reported not committed"] += 1
         version = self.keys.get(key)
         if version is not None and (key in names or self.history[version].id in names):
             raise Violation("false not committed", f"{key} is in the log at {version}")

@@ -8,7 +8,7 @@ WRONG_FORMS = (
     WrongForm(
         "delete, then raise the log start",
         Rules(delete="before the log start"),
-        "whoever misses an entry, or wins its version, in between finds nothing in the log start against it",
+        "a process that misses an entry, or wins its version, in between finds nothing in the log start against it",
         "stale, false committed, another history, committed twice, shut out, chain broken, forked",
         70,
     ),
@@ -31,7 +31,7 @@ WRONG_FORMS = (
     WrongForm(
         "a checkpoint that was written is good",
         Rules(checkpoint="believed"),
-        "nobody has read it since; of two, one may be damaged from the start and the other one later",
+        "no process has read it since; of two, one may be damaged from the start and the other one later",
         "shut out",
         5,
         ROTTEN,
@@ -39,14 +39,14 @@ WRONG_FORMS = (
     WrongForm(
         "exists is fence enough",
         Rules(created="no log start"),
-        "a number that was truncated is free: a process that slept wins it, and is told so",
+        "a number that was truncated is free: a process that slept wins it, and gets that answer",
         "false committed, another history, committed twice, chain broken, forked",
         37,
     ),
     WrongForm(
         "the last entries are kept",
         Rules(created="no log start, the last entries kept"),
-        "however many are kept, somebody sleeps for longer",
+        "however many are kept, some process sleeps for longer",
         "false committed, another history, committed twice, chain broken, forked",
         42,
     ),
@@ -61,7 +61,7 @@ WRONG_FORMS = (
     WrongForm(
         "an entry found to be ours is committed",
         Rules(exists_as_ours="believed"),
-        "our first put came so late that the version was free again; it is there, and in nobody's log",
+        "our first put came so late that the version was free again; it is there, and in no log",
         "false committed, another history, committed twice, chain broken, forked",
         700,
         LATE_PUTS,
@@ -83,7 +83,7 @@ WRONG_FORMS = (
     WrongForm(
         "request keys stay out of checkpoints",
         Rules(records="not in checkpoints"),
-        "whoever was told unknown asks again, and the state does not know the request any more",
+        "a client with the outcome unknown asks again, and the state does not know the request any more",
         "committed twice, false not committed",
         37,
     ),
@@ -125,7 +125,7 @@ WRONG_FORMS = (
     WrongForm(
         "an entry found is the log's",
         Rules(found="believed"),
-        "a process that slept has put it at a truncated version: it continues our state, and nobody else's",
+        "a process that slept has put it at a truncated version: it continues our state, and no other",
         "another history, chain broken, forked, stale, false committed, committed twice",
         57,
     ),

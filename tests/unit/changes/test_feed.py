@@ -140,7 +140,7 @@ def table():
     return table
 
 
-def told(table, since, until=None, **how):
+def changes_of(table, since, until=None, **how):
     """The feed in short: version, change, key or range, value."""
     feed = table.changes(since, until, **how).read_all().to_pylist()
     return [
@@ -155,21 +155,21 @@ def inserts(version, keys, value=1):
 
 def test_writes_are_inserts_in_key_order(table):
     table.write(rows("zb", 2))
-    assert told(table, 0) == inserts(2, "abhiqz") + inserts(3, "bz", 2)
-    assert told(table, 1, 2) == inserts(2, "abhiqz")
-    assert told(table, 3) == told(table, 0, 0) == told(table, 2, 2) == []
+    assert changes_of(table, 0) == inserts(2, "abhiqz") + inserts(3, "bz", 2)
+    assert changes_of(table, 1, 2) == inserts(2, "abhiqz")
+    assert changes_of(table, 3) == changes_of(table, 0, 0) == changes_of(table, 2, 2) == []
 
 
 def test_a_removal_is_its_ranges_and_reads_no_row(table):
     table.remove(KeyRange("b", "i"), KeyRange.prefix("z"))
-    found = told(table, 2)
+    found = changes_of(table, 2)
     assert [(version, change, value) for version, change, _, value in found] == [(3, "remove_range", None)] * 2
     assert [json.loads(keys) for _, _, keys, _ in found] == [
         {"min": ["b"], "max": ["i"], "max_inclusive": False},
         {"min": ["z"], "max": ["z"], "max_inclusive": True},
     ]
     table.remove(KeyRange())
-    assert [json.loads(keys) for _, _, keys, _ in told(table, 3)] == [
+    assert [json.loads(keys) for _, _, keys, _ in changes_of(table, 3)] == [
         {"min": None, "max": None, "max_inclusive": False}
     ]
 
@@ -181,8 +181,8 @@ def test_compactions_splits_and_tags_are_no_changes(table):
     table.tag("here")
     table.set(runs_max=5)
     assert table.version > 8
-    assert told(table, 3) == []
-    assert told(table, 1) == inserts(2, "abhiqz") + inserts(3, "ac", 2)
+    assert changes_of(table, 3) == []
+    assert changes_of(table, 1) == inserts(2, "abhiqz") + inserts(3, "ac", 2)
 
 
 def test_a_restore_says_what_came_back_and_what_went(table):
@@ -192,7 +192,7 @@ def test_a_restore_says_what_came_back_and_what_went(table):
         compact_partition(table, position)
     table.restore(version=2)
     version = table.version
-    assert told(table, version - 1) == [
+    assert changes_of(table, version - 1) == [
         (version, "insert", "b", 1),
         (version, "delete", "c", 2),
         (version, "insert", "h", 1),
@@ -203,7 +203,7 @@ def test_a_restore_says_what_came_back_and_what_went(table):
 def test_a_rewrite_says_which_rows_went_and_which_came(table):
     before = table.version
     version = rewritten(table, set={"v": "v + 6"}, where="k = 'i'", delete_where="k = 'q'").version
-    assert sorted(told(table, before)) == [
+    assert sorted(changes_of(table, before)) == [
         (version, "delete", "i", 1),
         (version, "delete", "q", 1),
         (version, "insert", "i", 7),
@@ -216,7 +216,7 @@ def test_changes_of_one_entry_count_together(table):
         table.remove(KeyRange("b", "c"))
         table.write(rows("b", 3))
     assert table.version == 3
-    assert told(table, 2) == [
+    assert changes_of(table, 2) == [
         (3, "remove_range", '{"min": ["b"], "max": ["c"], "max_inclusive": false}', None),
         (3, "insert", "b", 3),
         (3, "insert", "c", 2),
@@ -229,21 +229,21 @@ def test_a_file_that_one_entry_adds_and_removes_in_part_gives_the_rest(table):
         table.write(rows("abcdefghij", 2))
         table.restore(version=2)
         table.write(rows("x", 3))
-    assert told(table, 2) == inserts(3, "x", 3)
+    assert changes_of(table, 2) == inserts(3, "x", 3)
     table.restore(version=2)
     assert table.to_arrow() == before
-    assert told(table, 3) == [(4, "delete", "x", 3)]
+    assert changes_of(table, 3) == [(4, "delete", "x", 3)]
 
 
 def test_ranges_columns_and_a_predicate_choose_what_is_read(table):
     table.write(rows("bz", 2))
     table.remove(KeyRange("b", "i"))
     keys = [KeyRange("a", "c"), KeyRange.prefix("z")]
-    assert told(table, 0, 3, ranges=keys) == inserts(2, "abz") + inserts(3, "bz", 2)
-    assert [json.loads(row[2]) for row in told(table, 3, ranges=keys)] == [
+    assert changes_of(table, 0, 3, ranges=keys) == inserts(2, "abz") + inserts(3, "bz", 2)
+    assert [json.loads(row[2]) for row in changes_of(table, 3, ranges=keys)] == [
         {"min": ["b"], "max": ["c"], "max_inclusive": False}
     ]
-    assert told(table, 0, 3, where="v = 2 AND k > 'b'") == inserts(3, "z", 2)
+    assert changes_of(table, 0, 3, where="v = 2 AND k > 'b'") == inserts(3, "z", 2)
     found = table.changes(2, 3, columns=["v"]).read_all()
     assert found.column_names == ["_version", "_change", "_range", "v"]
     assert found.column("v").to_pylist() == [2, 2]
@@ -251,8 +251,8 @@ def test_ranges_columns_and_a_predicate_choose_what_is_read(table):
 
 def test_keys_that_only_older_files_have_are_not_read(table):
     table.write(rows("a", 2))
-    assert told(table, 2, where="k < 'b' OR k BETWEEN 'c' AND 'e'") == inserts(3, "a", 2)
-    assert told(table, 2, where="k IN ('b', 'h')") == []
+    assert changes_of(table, 2, where="k < 'b' OR k BETWEEN 'c' AND 'e'") == inserts(3, "a", 2)
+    assert changes_of(table, 2, where="k IN ('b', 'h')") == []
 
 
 def test_rows_are_those_of_the_last_schema(table):
@@ -308,12 +308,12 @@ def test_memory_does_not_grow_with_the_rows():
         table.write(pa.table({"k": keys, "v": pa.array(["x" * 220] * len(keys))}))
     compact_partition(table, 0)
     table.restore(version=parts + 1)
-    for since, until, rows_told in ((1, parts + 1, count), (table.version - 1, table.version, 0)):
-        base, most, told_rows = pa.total_allocated_bytes(), 0, 0
+    for since, until, rows_expected in ((1, parts + 1, count), (table.version - 1, table.version, 0)):
+        base, most, rows_read = pa.total_allocated_bytes(), 0, 0
         for batch in table.changes(since, until):
-            told_rows += batch.num_rows
+            rows_read += batch.num_rows
             most = max(most, pa.total_allocated_bytes() - base)
-        assert told_rows == rows_told
+        assert rows_read == rows_expected
         assert most < 32 * 2**20
 
 
@@ -326,8 +326,8 @@ def test_versions_are_named_by_number_tag_or_time(table):
     time = table.log.entry_last_modified(2)
     version = table.version
     for since in (2, "2", "monday", time, time.isoformat()):
-        assert told(table, since) == inserts(version, "c", 2)
-        assert told(table, 1, since) == inserts(2, "abhiqz")
+        assert changes_of(table, since) == inserts(version, "c", 2)
+        assert changes_of(table, 1, since) == inserts(2, "abhiqz")
 
 
 @pytest.mark.parametrize(
@@ -385,7 +385,7 @@ def test_a_consumer_that_is_too_late_learns_from_which_version_it_can_start_agai
     assert applied(counted(then), table.changes(earliest).read_all()) == counted(table.to_arrow())
 
 
-def test_files_that_are_deleted_while_the_stream_is_read_are_told(table):
+def test_files_that_are_deleted_while_the_stream_is_read_are_named(table):
     table.set(history_s=0)
     since = table.version
     table.write(rows("a", 2))
@@ -395,10 +395,10 @@ def test_files_that_are_deleted_while_the_stream_is_read_are_told(table):
         with pytest.raises(NotRetainedError, match="are retained") as caught:
             stream.read_all()
     earliest = caught.value.earliest_retained_version
-    assert told(table, earliest) == []
+    assert changes_of(table, earliest) == []
 
 
-def test_a_truncated_log_is_told(table):
+def test_a_truncated_log_is_reported(table):
     """The earliest version that can be read is never below the log start."""
     table.set(history_s=0, log_s=0)
     for value in range(4):
@@ -411,4 +411,4 @@ def test_a_truncated_log_is_told(table):
     assert earliest >= table.log.log_start()
     table.write(rows("b", 9))
     again = lakebed.open(table.storage.url).table("t")
-    assert [row for row in told(again, earliest) if row[1] == "insert"][-1] == (table.version, "insert", "b", 9)
+    assert [row for row in changes_of(again, earliest) if row[1] == "insert"][-1] == (table.version, "insert", "b", 9)

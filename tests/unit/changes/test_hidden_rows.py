@@ -115,7 +115,7 @@ def table():
     return table
 
 
-def told(table, since):
+def changes_of(table, since):
     return [(row["_version"], row["_change"], row["k"]) for row in table.changes(since).read_all().to_pylist()]
 
 
@@ -123,7 +123,7 @@ def test_a_filter_hides_rows_by_deletes_and_shows_them_by_inserts(table):
     table.alter(SetFilter("v > 2"))
     table.write(rows(BY_VALUE, [("e", 1, 1), ("f", 1, 5)]))
     table.alter(SetFilter("v < 2 OR v > 3"))
-    assert told(table, 2) == [
+    assert changes_of(table, 2) == [
         (3, "delete", "a"),
         (3, "delete", "b"),
         (4, "insert", "f"),
@@ -135,12 +135,12 @@ def test_a_filter_hides_rows_by_deletes_and_shows_them_by_inserts(table):
 
 def test_rows_that_grow_too_old_are_deletes_of_the_version_in_which_the_cut_rose(table):
     table.alter(AgeOff("at", hours=7))
-    assert told(table, 2) == [(3, "delete", "d")]
+    assert changes_of(table, 2) == [(3, "delete", "d")]
     table.commit(ProposeCut(int(NOW.timestamp()) * 1_000_000 + 4 * HOUR_US))
-    assert told(table, 3) == [(4, "delete", "b")]
+    assert changes_of(table, 3) == [(4, "delete", "b")]
     compact_partition(table, 0)
     table.write(rows(BY_VALUE, [("old", 100, 0)]))
-    assert told(table, 4) == []
+    assert changes_of(table, 4) == []
 
 
 def test_a_cut_in_one_entry_with_a_write_counts_with_it(table):
@@ -148,7 +148,7 @@ def test_a_cut_in_one_entry_with_a_write_counts_with_it(table):
     with one_entry(table):
         table.write(rows(BY_VALUE, [("e", 1, 1), ("old", 6, 2)]))
         table.commit(ProposeCut(int(NOW.timestamp()) * 1_000_000 + 4 * HOUR_US))
-    assert told(table, 3) == [(4, "delete", "b"), (4, "insert", "e")]
+    assert changes_of(table, 3) == [(4, "delete", "b"), (4, "insert", "e")]
 
 
 def test_a_filter_over_a_field_of_another_name_is_refused_with_a_remedy(table):
@@ -160,4 +160,4 @@ def test_a_filter_over_a_field_of_another_name_is_refused_with_a_remedy(table):
         table.changes(2).read_all()
     assert table.changes(2, filtered).read_all().num_rows == 2
     table.alter(DropField("w"))
-    assert [change for _, change, _ in told(table, filtered + 1)] == []
+    assert [change for _, change, _ in changes_of(table, filtered + 1)] == []

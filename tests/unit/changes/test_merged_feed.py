@@ -100,12 +100,12 @@ def rows_at(table, version, where=None):
 
 def assert_least(feed, key):
     """In a version a key was inserted, deleted, or has another row."""
-    told = {}
+    changes_of = {}
     for row in feed.to_pylist():
         version, kind, _ = (row.pop(name) for name in ("_version", "_change", "_range"))
         if kind != "remove_range":
-            told.setdefault((version, *(row[name] for name in key)), []).append((kind, row))
-    for changes in told.values():
+            changes_of.setdefault((version, *(row[name] for name in key)), []).append((kind, row))
+    for changes in changes_of.values():
         kinds, rows = zip(*changes, strict=True)
         assert kinds in {("insert",), ("delete",), ("update_before", "update_after")}
         assert len(rows) == 1 or rows[0] != rows[1]
@@ -121,7 +121,7 @@ def latest():
     return made
 
 
-def told(table, since):
+def changes_of(table, since):
     """Version, change, key, and the values."""
     return [
         (row["_version"], row["_change"], row["k"], row["s"], row["a"], row["b"])
@@ -134,7 +134,7 @@ def test_upserts_partial_rows_and_deletes_are_inserts_updates_and_deletes(latest
     latest.arrive([Change("b", 1, {"a": 7}, RowKind.PARTIAL), Change("c", 0, {}, RowKind.DELETE)])
     latest.arrive([Change("nothing", 0, {}, RowKind.DELETE), Change("b", 1, {"a": 7, "b": "y"})])
     table = latest.table
-    assert told(table, 1) == [
+    assert changes_of(table, 1) == [
         (2, "insert", "a", 1, 1, "x"),
         (2, "insert", "b", 1, 2, "y"),
         (3, "update_before", "a", 1, 1, "x"),
@@ -146,7 +146,7 @@ def test_upserts_partial_rows_and_deletes_are_inserts_updates_and_deletes(latest
     ]
     newest = table.version
     compact_partition(table, 0)
-    assert told(table, newest) == []
+    assert changes_of(table, newest) == []
 
 
 def test_an_update_of_other_columns_only_is_no_change(latest):
@@ -169,14 +169,14 @@ def test_writes_of_one_entry_are_one_step(latest):
     with one_entry(latest.table):
         latest.arrive([Change("a", 1, {"a": 5, "b": "x"}), Change("c", 1, {"a": 1, "b": None})])
         latest.arrive([Change("a", 1, {"a": 6, "b": "x"}), Change("c", 1, {}, RowKind.DELETE)])
-    assert told(latest.table, 2) == [(3, "update_before", "a", 1, 1, "x"), (3, "update_after", "a", 1, 6, "x")]
+    assert changes_of(latest.table, 2) == [(3, "update_before", "a", 1, 1, "x"), (3, "update_after", "a", 1, 6, "x")]
 
 
 def test_keys_of_a_range_that_the_same_entry_removed_are_new(latest):
     with one_entry(latest.table):
         latest.table.remove(KeyRange.prefix("a"))
         latest.arrive([Change("a", 1, {"a": 1, "b": "x"}), Change("b", 1, {"a": 3, "b": "y"})])
-    assert [row[1:3] for row in told(latest.table, 2)] == [
+    assert [row[1:3] for row in changes_of(latest.table, 2)] == [
         ("remove_range", None),
         ("insert", "a"),
         ("update_before", "b"),
@@ -188,7 +188,7 @@ def test_aggregates_are_updates_of_their_row():
     made = MergingTable(MODES["aggregate"])
     made.arrive([Change("a", sort, {"a": 1, "b": "x"}) for sort in range(3)])
     made.arrive([Change("a", 1, {"a": 5, "b": "y"}), Change("a", 7, {"a": 1, "b": "y"})])
-    assert told(made.table, 2) == [
+    assert changes_of(made.table, 2) == [
         (3, "update_before", "a", 1, 1, "x"),
         (3, "update_after", "a", 1, 6, "y"),
         (3, "insert", "a", 7, 1, "y"),

@@ -420,7 +420,7 @@ def test_a_partition_is_split_and_reported(cli: Cli, table: str) -> None:
     assert len(cli("table", "files", table).out.splitlines()) == 1 + len(files)
 
 
-def test_partitions_are_joined_and_what_would_be_is_told_before(cli: Cli, table: str) -> None:
+def test_partitions_are_joined_and_a_dry_run_lists_them_before(cli: Cli, table: str) -> None:
     assert cli("join", table).out == "table readings: no neighbours are small enough to be joined\n"
     cli("settings", "set", table, "split_rows=3")
     cli("split", table)

@@ -11,7 +11,7 @@ from tests.unit.cli.conftest import Cli
 from tests.unit.cli.shapes import differences, documented
 
 
-def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, parquet: Path) -> None:
+def test_history_is_listed_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, parquet: Path) -> None:
     cli("write", table, parquet, "--commit-id", "monday")
     ran = cli("history", table)
     assert ran.code == 0, ran.err
@@ -26,7 +26,7 @@ def test_history_is_told_newest_first_and_a_limit_cuts_it(cli: Cli, table: str, 
     assert cli("history", "nothing").code == 4
 
 
-def test_history_before_a_damaged_entry_is_told_all_the_same(cli: Cli, table: str, url: str) -> None:
+def test_history_before_a_damaged_entry_is_listed_all_the_same(cli: Cli, table: str, url: str) -> None:
     """The damage lies before the checkpoint, so the table itself still opens."""
     opened = lakebed.open(url).table(table)
     last = 0
@@ -78,7 +78,7 @@ def test_an_entry_that_cannot_be_shown(cli: Cli, table: str, words: list[str], c
     assert cli("history", table, *words).code == code
 
 
-def test_a_sound_table_is_told_as_such(cli: Cli, table: str) -> None:
+def test_a_sound_table_is_reported_as_such(cli: Cli, table: str) -> None:
     ran = cli("verify", table)
     assert (ran.code, ran.out.splitlines()[-1], ran.err) == (0, "sound", "")
     assert cli("verify", table, "--log", "--json").json["objects"] is None
@@ -92,8 +92,8 @@ def test_damage_is_listed_with_its_remedy_and_exits_with_3(cli: Cli, table: str,
     (log / "notes.txt").write_text("mine", "utf-8")
     ran = cli("verify", table)
     assert ran.code == 3
-    told = [line.split()[0] for line in ran.out.splitlines()[1:]]
-    assert told == ["note", "DAMAGE"]
+    reported = [line.split()[0] for line in ran.out.splitlines()[1:]]
+    assert reported == ["note", "DAMAGE"]
     assert "restore" in ran.out
     assert ran.err == "lakebed: table readings: 1 finding of damage\n"
     document = cli("verify", table, "--json").json
@@ -117,7 +117,7 @@ def test_a_table_is_verified_to_the_depth_that_is_asked_for(cli: Cli, table: str
     assert cli("verify", "nothing", "--deep").code == 4
 
 
-def test_damage_is_told_with_its_file_keys_rows_and_remedy(cli: Cli, table: str, url: str) -> None:
+def test_damage_is_reported_with_its_file_keys_rows_and_remedy(cli: Cli, table: str, url: str) -> None:
     (path,) = Path(url).glob("tables/*/data/*/*.parquet")
     data = bytearray(path.read_bytes())
     data[40] ^= 1

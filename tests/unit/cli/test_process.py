@@ -64,8 +64,8 @@ def environment(lake: Path) -> dict[str, str]:
     return os.environ | {"LAKEBED_INSTANCE": str(lake / "lake"), "TMPDIR": str(lake)}
 
 
-def hearing_ctrl_c(words: list[str]) -> list[str]:
-    """A shell that runs the tests in the background makes them, and what they start, deaf to it."""
+def with_ctrl_c(words: list[str]) -> list[str]:
+    """A shell that runs the tests in the background makes them, and what they start, ignore it."""
     program = (
         "import os, signal, sys\nsignal.signal(signal.SIGINT, signal.SIG_DFL)\nos.execv(sys.argv[1], sys.argv[1:])"
     )
@@ -85,7 +85,7 @@ def run(lake: Path, *words: object) -> subprocess.CompletedProcess[str]:
         (["table", "lost"], 2),
         (["get", "t", "noon"], 3),
         (["get", "u", "noon"], 4),
-        (["init", "/proc/nobody/may/write/here"], 5),
+        (["init", "/proc/is/never/written"], 5),
     ],
     ids=str,
 )
@@ -203,7 +203,7 @@ def test_a_reader_that_goes_away_is_no_error(lake: Path) -> None:
 def scanning(lake: Path) -> Iterator[subprocess.Popen[str]]:
     """A scan that has printed its first row and has many to go, in no hurry to be read."""
     process = subprocess.Popen(
-        hearing_ctrl_c(command("scan", "t")),
+        with_ctrl_c(command("scan", "t")),
         env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -276,7 +276,7 @@ on_deep_stack(compute)
 def interrupted(program: str) -> Iterator[subprocess.Popen[str]]:
     """A program that gets a Ctrl-C once it says that it waits."""
     process = subprocess.Popen(
-        hearing_ctrl_c([sys.executable, "-c", program]),
+        with_ctrl_c([sys.executable, "-c", program]),
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdout is not None
@@ -329,7 +329,7 @@ def test_ctrl_c_ends_a_write_that_adds_nothing(lake: Path, into: list[str]) -> N
     before = table.version
     files = [shutil.copyfile(lake / "rows.parquet", lake / f"rows-{n}.parquet") for n in range(20)]
     process = subprocess.Popen(
-        hearing_ctrl_c(command("write", *into, *files)),
+        with_ctrl_c(command("write", *into, *files)),
         env=environment(lake), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:

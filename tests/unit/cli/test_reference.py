@@ -21,7 +21,7 @@ def test_the_reference_is_up_to_date() -> None:
     )
 
 
-def test_the_version_is_told(cli: Cli) -> None:
+def test_the_version_is_printed(cli: Cli) -> None:
     assert cli("--version").out == f"lakebed {lakebed.__version__}\n"
 
 

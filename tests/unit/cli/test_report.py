@@ -129,7 +129,7 @@ def test_a_place_that_cannot_be_written_to_stops_the_command(cli: Cli, tmp_path:
 def test_a_report_that_is_lost_leaves_the_outcome_unknown(
     cli: Cli, table: str, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The caller, who sees the report alone, has to repeat the command."""
+    """The caller, which sees the report alone, has to repeat the command."""
     write = Report.write
 
     def fail(self: Report, exit_code: int | None, outcome: Any) -> None:
@@ -182,7 +182,7 @@ def test_the_application_runs_the_command_line_from_wherever_it_lies(
         assert reported(path)["report"]["rows"] == 5
 
 
-def test_messages_that_nobody_reads_hide_no_failure(url: str, table: str, path: Path) -> None:
+def test_messages_that_are_not_read_hide_no_failure(url: str, table: str, path: Path) -> None:
     """The reader of a driver's stderr is a JVM, which may be gone."""
     read, write = os.pipe()
     os.close(read)

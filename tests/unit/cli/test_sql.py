@@ -14,7 +14,7 @@ from tests.terminals import Terminal, set_stdin
 
 @pytest.fixture
 def typed(monkeypatch):
-    """Stands for lines on stdin; ``terminal`` says that somebody types them."""
+    """Stands for lines on stdin; ``terminal`` says that they are typed."""
 
     def lines(text, *, terminal=False):
         set_stdin(monkeypatch, Terminal(text) if terminal else io.StringIO(text))

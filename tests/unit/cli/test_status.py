@@ -110,7 +110,7 @@ def test_as_arrow_it_has_a_row_a_table(lake: lakebed.Instance) -> None:
     assert lakebed.status(lake, []).to_arrow().num_rows == 0
 
 
-def test_garbage_and_the_oldest_request_are_told_with_their_times(lake: lakebed.Instance, cli: Cli) -> None:
+def test_garbage_and_the_oldest_request_are_shown_with_their_times(lake: lakebed.Instance, cli: Cli) -> None:
     table = lake.table("readings")
     table.remove(lakebed.KeyRange(None, None))
     lake.resume("readings")

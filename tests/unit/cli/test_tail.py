@@ -94,7 +94,7 @@ def following(changed: lakebed.Table, tmp_path: Path) -> Iterator[subprocess.Pop
     words = [sys.executable, "-m", "lakebed.cli", "tail", "t", "-f", "--since", "3", "--json"]
     process = subprocess.Popen(
         # A shell may start commands in the background, which ignore Ctrl-C.
-        [sys.executable, "-c", _HEARING, *words],
+        [sys.executable, "-c", _WITH_CTRL_C, *words],
         env=os.environ | {"LAKEBED_INSTANCE": str(tmp_path / "lake")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -107,7 +107,9 @@ def following(changed: lakebed.Table, tmp_path: Path) -> Iterator[subprocess.Pop
     process.communicate()
 
 
-_HEARING = "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+_WITH_CTRL_C = (
+    "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL); os.execv(sys.argv[1], sys.argv[1:])"
+)
 
 
 def test_new_versions_are_followed_and_ctrl_c_ends_it(following: subprocess.Popen[str], changed: lakebed.Table) -> None:

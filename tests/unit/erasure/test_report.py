@@ -416,8 +416,8 @@ def test_a_report_about_nothing_is_refused(table):
 
 
 def test_a_predicate_that_does_not_fit_is_refused(table):
-    with pytest.raises(Error, match="No field named nobody") as caught:
-        report(table, "nobody = 1")
+    with pytest.raises(Error, match="No field named absent") as caught:
+        report(table, "absent = 1")
     assert caught.value.code is Code.PREDICATE_INVALID
 
 

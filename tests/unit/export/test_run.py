@@ -155,9 +155,9 @@ def test_the_files_of_an_export_hold_all_rows_in_key_order(table, target, tmp_pa
 
 def test_the_manifest_says_what_makes_the_same_table_again(table, target, tmp_path):
     exported(table, target, tmp_path, partitions=3)
-    told = manifest(target)
-    again = lakebed.create(tmp_path / "other").create_table("t", Schema.from_json(told["schema"]))
-    for name, count, size_bytes, _ in told["files"]:
+    written = manifest(target)
+    again = lakebed.create(tmp_path / "other").create_table("t", Schema.from_json(written["schema"]))
+    for name, count, size_bytes, _ in written["files"]:
         part = pq.read_table(tmp_path / "out" / name)
         assert (part.num_rows, (tmp_path / "out" / name).stat().st_size) == (count, size_bytes)
         again.write(part)
@@ -317,8 +317,8 @@ def test_a_failed_task_leaves_nothing_at_the_place(table, target, tmp_path):
 
 
 @pytest.mark.parametrize("step", ["manifest", "list", "success"])
-def test_a_driver_that_dies_leaves_a_place_that_nobody_takes_for_whole(table, target, tmp_path, step):
-    """At any step, there is no _SUCCESS; and who exports there again is told."""
+def test_a_driver_that_dies_leaves_an_export_that_is_seen_to_be_incomplete(table, target, tmp_path, step):
+    """At any step, there is no _SUCCESS; and another export there reports it."""
     broken = Dying(target, step)
     with pytest.raises(SystemExit):
         exported(table, broken, tmp_path)

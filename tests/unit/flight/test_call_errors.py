@@ -39,7 +39,7 @@ def test_every_code_has_a_status():
     assert all(isinstance(call_error(code("x")), Exception) for code in Code)
 
 
-def test_a_bug_is_logged_and_not_told(caplog):
+def test_a_bug_is_logged_and_not_sent(caplog):
     found = call_error(ZeroDivisionError("secret"))
     assert isinstance(found, flight.FlightInternalError)
     assert "secret" not in str(found)

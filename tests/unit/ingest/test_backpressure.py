@@ -1,4 +1,4 @@
-"""Writes to a partition with far more runs than reads can serve: refused, or held back while somebody compacts it."""
+"""Writes to a partition with far more runs than reads can serve: refused, or held back while a compaction runs."""
 
 import threading
 

@@ -129,8 +129,8 @@ def test_rows_that_do_not_fit_are_rejected_with_the_reason_and_the_others_are_ke
     kept, rejected = Conformer(schema, casts=frozenset({"n"})).separate(given, "part-7")
     assert kept.to_pylist() == [{"k": "a", "n": 1, "w": 0.5}]
     assert kept.schema == schema.arrow
-    told = {row["n"]: row[REASON] for part in rejected for row in part.to_pylist()}
-    assert told == {
+    reasons = {row["n"]: row[REASON] for part in rejected for row in part.to_pylist()}
+    assert reasons == {
         "2": "column k is null, and is not nullable",
         "five": "column k is null, and is not nullable",
         "two": "column n is string and holds a value that int64 cannot keep",

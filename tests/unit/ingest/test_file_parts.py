@@ -134,7 +134,7 @@ def test_a_part_without_an_error_does_not_read_those_before(
 
 
 @pytest.mark.parametrize("name", ["a.csv", "b.jsonl"])
-def test_rows_are_told_apart_where_values_stay_text(home: Storage, tmp_path: Path, name: str) -> None:
+def test_rows_are_separated_where_values_stay_text(home: Storage, tmp_path: Path, name: str) -> None:
     path = written(tmp_path / name)
     path.write_text(path.read_text().replace("400.25", "soon" if name == "a.csv" else '"soon"'))
     encoder = RowEncoder(Conformer(SCHEMA, casts=frozenset(SCHEMA.names)))
@@ -157,7 +157,7 @@ def test_a_file_that_changes_is_not_read(home: Storage, tmp_path: Path) -> None:
         read(parts, home)
 
 
-def test_parquet_is_told_by_names_and_else_by_content(home: Storage, tmp_path: Path) -> None:
+def test_parquet_is_recognized_by_names_and_else_by_content(home: Storage, tmp_path: Path) -> None:
     pq.write_table(pa.table({"id": [1]}), tmp_path / "odd")
     (tmp_path / "a.parquet").write_text("named so")
     written(tmp_path / "a.csv")
@@ -166,7 +166,7 @@ def test_parquet_is_told_by_names_and_else_by_content(home: Storage, tmp_path: P
         assert are_parquet(files, home, DETECTED) is expected
 
 
-def test_bytes_that_are_no_text_are_told_apart_where_values_stay_text(home: Storage, tmp_path: Path) -> None:
+def test_bytes_that_are_no_text_are_separated_where_values_stay_text(home: Storage, tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes("\ufeffid,s,d\n1,ü,1\n2,?,1\n".encode().replace(b"?", b"\xff"))
     (part,) = parts_of(path, home, 1_000)

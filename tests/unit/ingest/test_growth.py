@@ -395,7 +395,7 @@ def test_an_ingest_that_is_killed_adds_fields_with_their_rows_or_not_at_all(tmp_
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_store_that_loses_answers_adds_rows_and_fields_once(seed):
-    """Whoever hears of an unknown outcome, or none, asks again."""
+    """A caller that gets an unknown outcome, or none, asks again."""
     table = growing()
     plan = FaultPlan([Rule(Fault.FAIL_AFTER, name="*/log/*", probability=0.3)], seed=seed)
     faulty = on(table, FaultyStorage(table.storage, plan))

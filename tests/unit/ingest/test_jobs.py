@@ -133,14 +133,14 @@ def test_a_request_that_fails_goes_alone_and_is_rejected_at_the_last_try(table, 
     report = ingested(table, noting(table, seen))
     assert sorted(seen) == ["b", "e"]
     assert report.failed[0].rejected
-    (told,) = table.requests().to_pylist()
-    assert (told["state"], told["failures"]) == ("rejected", 2)
-    assert "extra column w" in told["reason"]
+    (request,) = table.requests().to_pylist()
+    assert (request["state"], request["failures"]) == ("rejected", 2)
+    assert "extra column w" in request["reason"]
     assert letters(table) == "ab"
 
 
-def test_a_full_disk_is_nobodys_fault(table, inbox):
-    """The error is told, nothing is counted, and the next ingest does the work."""
+def test_a_full_disk_counts_as_no_failure(table, inbox):
+    """The error is reported, nothing is counted, and the next ingest does the work."""
     put(inbox, "a", "b")
     table.submit(inbox)
     full = Code.STORE_UNAVAILABLE("no room")
@@ -150,7 +150,7 @@ def test_a_full_disk_is_nobodys_fault(table, inbox):
     assert ingested(table).requests == 2
 
 
-def test_tasks_that_cannot_be_run_are_nobodys_fault(table, inbox):
+def test_tasks_that_cannot_be_run_count_as_no_failure(table, inbox):
     """Workers that lack the package, say: no file is tried by halves for that, and none is counted."""
     put(inbox, *"abcd")
     table.submit(inbox)
@@ -186,7 +186,7 @@ def test_a_file_that_changes_while_it_is_read_is_rejected(table, inbox):
 
 
 def test_of_two_that_ingest_at_once_one_adds_and_the_other_is_refused(table, inbox):
-    """The second has sorted all of it when it hears; what came after the first had planned is still its own."""
+    """The second has sorted it all when it learns of the first; what came after the first plan is still its own."""
     put(inbox, "a", "b")
     table.submit(inbox)
     planned = prepare(table, force=True)
@@ -307,7 +307,7 @@ def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after, mon
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_store_that_loses_answers_doubles_nothing(inbox, seed):
-    """Whoever hears of an unknown outcome, or none, asks again."""
+    """A caller that gets an unknown outcome, or none, asks again."""
     put(inbox, "ab", "cd", "ef", "gh")
     table = made(ingest_bytes_max=1)
     plan = FaultPlan([Rule(Fault.FAIL_AFTER, name="*/log/*", probability=0.15)], seed=seed)

@@ -1,4 +1,4 @@
-"""kill -9 at every step of a submission and an ingest: the rows are in the table once, whoever goes on."""
+"""kill -9 at every step of a submission and an ingest: the rows are in the table once, whichever process goes on."""
 
 import multiprocessing
 import signal

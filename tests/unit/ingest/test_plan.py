@@ -47,7 +47,7 @@ def test_what_is_old_takes_all_else_along():
     assert planned("a:1 b:1", oldest_s=300) == "ab |"
 
 
-def test_who_forces_it_waits_for_nothing():
+def test_a_forced_ingest_waits_for_nothing():
     assert planned("a:1 b:1", force=True) == "ab |"
 
 

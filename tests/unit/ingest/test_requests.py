@@ -1,4 +1,4 @@
-"""Submitting files: each is put on record once, whoever asks, and however often."""
+"""Submitting files: each is put on record once, by any process, and however often."""
 
 import os
 from datetime import timedelta
@@ -76,7 +76,7 @@ def test_a_file_that_was_written_over_is_another(table, inbox):
 
 
 def test_a_file_of_before_the_forget_line_is_left_out_unless_it_is_meant(table, inbox):
-    """Nobody knows any more whether it was ingested. The clocks of store and log may be apart."""
+    """There is no record any more of whether it was ingested. The clocks of store and log may be apart."""
     put(inbox, "old", "young")
     table.submit(inbox / "old.parquet")
     ingested(table)
@@ -123,19 +123,19 @@ def test_what_is_not_there_is_named(table, inbox):
         table.submit([])
 
 
-def test_requests_are_told_with_what_became_of_them(table, inbox):
+def test_requests_are_listed_with_their_outcomes(table, inbox):
     put(inbox, "a", "b", "c")
     report = table.submit(inbox)
     a, b, _ = (file.request for file in report.files)
     failed = table.commit(FailRequest(a, "no such column"))
     rejected = table.commit(RejectRequest(b, "it is gone"))
-    told = on(table).requests().select(["id", "state", "version", "failures", "reason", "files"]).to_pylist()
-    assert [tuple(row.values())[1:] for row in told] == [
+    listed = on(table).requests().select(["id", "state", "version", "failures", "reason", "files"]).to_pylist()
+    assert [tuple(row.values())[1:] for row in listed] == [
         ("open", report.version, 1, "no such column", 1),
         ("open", report.version, 0, None, 1),
         ("rejected", rejected, 0, "it is gone", 1),
     ]
-    assert [row["id"] for row in told][::2] == [a, b]
+    assert [row["id"] for row in listed][::2] == [a, b]
     assert failed < rejected
     assert table.requests().column("time").to_pylist()[2] == table.log.entry_last_modified(rejected)
 

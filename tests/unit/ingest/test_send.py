@@ -93,7 +93,7 @@ def test_after_an_unknown_outcome_the_files_stay(fault):
 
 
 def test_a_deletion_that_fails_hides_nothing():
-    """The caller is told what the write failed for."""
+    """The caller gets the error of the write."""
     table = made("ab")
     rules = [Rule(Fault.FULL, "create", "*/log/*", calls={1}), Rule(Fault.FAIL_BEFORE, "delete", calls={1})]
     with pytest.raises(StorageError, match="full"):

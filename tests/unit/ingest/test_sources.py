@@ -92,7 +92,7 @@ def test_no_source_at_all_is_an_error():
 
 
 def test_a_file_named_twice_is_refused(folder):
-    """Its rows would come twice, which nobody means."""
+    """Its rows would come twice, which no caller means."""
     with pytest.raises(UsageError, match=r"a\.parquet is named twice"):
         found(folder, "a.parquet", "*.parquet")
 
@@ -191,7 +191,7 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path):
         (b"\x00\x00\x00\x00PAR1", "its last 8 bytes"),
     ],
 )
-def test_a_file_that_does_not_end_as_parquet_does_is_told_by_its_end(tmp_path, end, why):
+def test_a_file_that_does_not_end_as_parquet_does_is_recognized_by_its_end(tmp_path, end, why):
     path = tmp_path / "x.parquet"
     path.write_bytes(b"PAR1" + end)
     with pytest.raises(UsageError, match=why):

@@ -1,7 +1,7 @@
-"""One thread at a time, as a seed draws it: whoever runs hands the baton on at each request to a store, sleep or lock.
+"""One thread runs at a time, as a seed draws it, and hands the baton on at each request to a store, sleep or lock.
 
 Each actor is a thread that runs only while the schedule waits for it, so the code under test is the real one, and the
-same seed gives the same run. Often one actor sleeps for long, since rare races need somebody very slow.
+same seed gives the same run. Often one actor sleeps for long, since rare races need a very slow one.
 """
 
 import threading
@@ -54,7 +54,7 @@ class Actor:
                 self._work()
         except Killed:
             pass
-        except BaseException as error:  # noqa: BLE001 - told by the schedule, whatever it is
+        except BaseException as error:  # noqa: BLE001 - reported by the schedule, whatever it is
             self.error = error
         finally:
             self.done = True
@@ -135,7 +135,7 @@ class Schedule:
 
 
 class Lock:
-    """In place of a lock of threads: who waits for it is not chosen."""
+    """In place of a lock of threads: an actor that waits for it is not chosen."""
 
     def __init__(self, schedule):
         self.held = False
@@ -143,7 +143,7 @@ class Lock:
 
     def acquire(self):
         while self.held:
-            assert self._schedule.running() is not None, "held by nobody who can go on"
+            assert self._schedule.running() is not None, "held by no actor that can go on"
             self._schedule.pause("waits for a lock", self)
         self.held = True
 
@@ -232,11 +232,11 @@ class TellingLogs:
 
 
 class TellingLog:
-    """The log start is read behind the create, before anybody else goes on."""
+    """The log start is read behind the create, before any other actor goes on."""
 
     def __init__(self, log):
         self.log = log
-        self.told = {}
+        self.log_starts = {}
 
     def __getattr__(self, name):
         return getattr(self.log, name)
@@ -244,11 +244,11 @@ class TellingLog:
     def create(self, version, data, previous=""):
         outcome = self.log.create(version, data, previous)
         if outcome is PutOutcome.CREATED:
-            self.told[version] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).log_start()
+            self.log_starts[version] = ObjectLog(self.log.storage.inner.inner, self.log.prefix).log_start()
         return outcome
 
     def known_log_start(self, version):
-        return self.told.get(version)
+        return self.log_starts.get(version)
 
 
 SLEEP_SHARE = 0.008

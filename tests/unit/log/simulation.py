@@ -105,7 +105,7 @@ def _run(world):
             world.kill(world.random.choice(world.processes[1:]))
 
     world.schedule.run(after_step)
-    # The store is mended, and whoever is left can write.
+    # The store is mended, and the actors that are left can write.
     world.faulty.plan = FaultPlan([])
     world.faulty.settle()
     for process in list(world.processes):

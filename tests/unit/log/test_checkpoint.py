@@ -128,7 +128,7 @@ def test_a_small_checkpoint_is_one_object(store):
 
 @pytest.mark.usefixtures("large_segments")
 def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store, monkeypatch):
-    """And whoever adds files, or asks for one that is not there, fetches none."""
+    """And to add files, or to ask for one that is not there, fetches none."""
     monkeypatch.setattr(columns, "SEGMENT_BYTES", 512)
     log = created(store)
     log.commit(ProposeSplit({1: tuple(map(key, "bcdefgh"))}))
@@ -276,7 +276,7 @@ def test_a_reader_moves_on_when_the_log_is_truncated_beyond_its_checkpoint(store
 
 
 @pytest.mark.usefixtures("large_segments")
-def test_a_store_that_fails_under_an_open_state_is_told_and_tried_again(store):
+def test_a_store_that_fails_under_an_open_state_is_reported_and_tried_again(store):
     """It is no damage: the part may be there in a moment."""
     log = created(store)
     for count in range(9):

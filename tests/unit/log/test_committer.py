@@ -37,7 +37,7 @@ def test_a_lost_race_is_judged_again_on_the_state_that_won(store):
     assert set(three.follow().files) == {"f1", "f2"}
 
 
-def test_a_refusal_is_told_on_the_newest_state_only(store):
+def test_a_refusal_is_reported_on_the_newest_state_only(store):
     """A job opened by another process is found before its closing is refused."""
     from tests.unit.state.cases import job
 
@@ -54,7 +54,7 @@ def test_a_refusal_is_told_on_the_newest_state_only(store):
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER, Fault.CONFLICT, Fault.LATE])
 @pytest.mark.parametrize("call", [1, 2, 3])
 def test_an_unclear_put_is_settled_by_putting_again(store, fault, call):
-    """Whether it took effect, will, or never does: one entry, told as committed."""
+    """Whether it took effect, will, or never does: one entry, reported as committed."""
     created(store)
     faulty = FaultyStorage(store, FaultPlan([Rule(fault, "create", "*/log/*", calls={call})]))
     log = log_on(faulty)
@@ -110,7 +110,7 @@ def test_a_full_store_is_an_error_and_commits_nothing(store):
 
 
 def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
-    """A refused one spoils nobody's."""
+    """A refused one spoils no other."""
     created(store)
     gate = threading.Event()
 
@@ -144,7 +144,7 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
 
 @pytest.mark.parametrize("interrupted", ["put", "stored"])
 def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(store, monkeypatch, interrupted):
-    """It would be rejected, as in the table already, and whoever hears that deletes its files."""
+    """It would be rejected, as in the table already, and a writer that gets this answer deletes its files."""
     created(store)
     gate = threading.Event()
 
@@ -271,7 +271,7 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
 
 
 def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch):
-    """One commits, two wait, the next is told to come again."""
+    """One commits, two wait, the next is asked to come again."""
     created(store)
     monkeypatch.setattr(queue, "QUEUE_MAX", 2)
     gate = threading.Event()
@@ -350,7 +350,7 @@ log.wait_for_checkpoint()
 
 
 def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_path, real_waiting):
-    """Four of them, fifty commits each: each is where it was told to be."""
+    """Four of them, fifty commits each: each is where its outcome says."""
     created(LocalStorage(tmp_path, durability="none")).wait_for_checkpoint()
     start = [sys.executable, "-c", WRITER, str(tmp_path)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": Path(__file__).parents[3]}
@@ -360,12 +360,12 @@ def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_p
     for writer in writers:
         writer.stdin.write("go\n")
         writer.stdin.flush()
-    told = [line.split() for writer in writers for line in writer.communicate(timeout=120)[0].splitlines()]
+    committed = [line.split() for writer in writers for line in writer.communicate(timeout=120)[0].splitlines()]
 
     assert all(writer.returncode == 0 for writer in writers)
     files = log_on(LocalStorage(tmp_path)).follow().files
-    assert len(told) == len(files) == 200
-    assert {name: int(version) for name, version in told} == {name: files[name].added for name in files}
+    assert len(committed) == len(files) == 200
+    assert {name: int(version) for name, version in committed} == {name: files[name].added for name in files}
 
 
 def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monkeypatch):

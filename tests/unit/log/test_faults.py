@@ -1,4 +1,4 @@
-"""Faults by name: what is told, what goes on, and that nothing that was committed is lost.
+"""Faults by name: what is reported, what goes on, and that nothing that was committed is lost.
 
 Answers that a store does not give are in test_committer; what verification alone finds, in test_verification;
 what is wrong with another lake's log, in test_known_holes.
@@ -213,7 +213,7 @@ def test_entries_that_come_while_a_writer_looks_past_the_end_are_no_gap(store, l
     assert sorted(log_on(store).follow().files) == ["f0", "f1", "f2", "mine"]
 
 
-def test_two_entries_of_one_number_are_told_by_the_chain(store):
+def test_two_entries_of_one_number_are_found_by_the_chain(store):
     """A store that lied: what one process saw as entry 3 is another's entry 3 now."""
     saw = filled(store, 2)
     store.delete([CHECKPOINT, entry_name(LOG, 3)])
@@ -228,7 +228,7 @@ def test_two_entries_of_one_number_are_told_by_the_chain(store):
     assert "forked" not in kinds(store)
 
 
-def test_a_log_that_lost_its_newest_entries_is_told_by_the_checkpoint(store):
+def test_a_log_that_lost_its_newest_entries_is_found_by_the_checkpoint(store):
     """And by any process that has seen them."""
     log = filled(store)
     version = log.checkpoints.read().version
@@ -238,7 +238,7 @@ def test_a_log_that_lost_its_newest_entries_is_told_by_the_checkpoint(store):
 
 
 def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
-    """Refused, for it is of no use to anyone; if another wrote it, followed, told in history and verified."""
+    """Refused, for it is of no use to anyone; if another wrote it, followed, shown in the history and verified."""
     store = LocalStorage(tmp_path, durability="none")
     log = filled(store, 1)
     assert log.commit(OpenJob(job("j1", "f0"))) == Committed(3)
@@ -254,13 +254,13 @@ def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
     assert kinds(store) == []
 
 
-def test_foreign_files_in_the_folder_disturb_nobody(tmp_path):
+def test_foreign_files_in_the_folder_are_ignored(tmp_path):
     """Notes, a backup, a number without its zeros, a folder, a hidden file."""
     store = LocalStorage(tmp_path, durability="none")
     log = filled(store)
     folder = tmp_path / LOG / "log"
-    strangers = ["notes.txt", "3.ndjson", f"{3:020d}.ndjson.bak", f"{9:021d}.ndjson"]
-    for name in (*strangers, ".hidden"):
+    foreign = ["notes.txt", "3.ndjson", f"{3:020d}.ndjson.bak", f"{9:021d}.ndjson"]
+    for name in (*foreign, ".hidden"):
         (folder / name).write_bytes(b"not an entry")
     (folder / "old").mkdir()
     shutil.copy(folder / f"{2:020d}.ndjson", folder / "old" / f"{2:020d}.ndjson")
@@ -270,7 +270,7 @@ def test_foreign_files_in_the_folder_disturb_nobody(tmp_path):
     assert report.sound
     assert {finding.kind for finding in report.findings} == {"foreign"}
     named = {finding.what.split()[0].removeprefix(f"{LOG}/log/") for finding in report.findings}
-    assert named == {*strangers, f"old/{2:020d}.ndjson"}
+    assert named == {*foreign, f"old/{2:020d}.ndjson"}
 
 
 # -- checkpoints --------------------------------------------------------------------------------------------------
@@ -413,7 +413,7 @@ def open_folder():
 
 @pytest.fixture
 def denied():
-    """Takes the rights to a folder from this process, which may be root: then as nobody, whom rights bind."""
+    """Takes the rights to a folder from this process; if it is root, as another user, to which rights apply."""
     user = os.geteuid()
     changed = []
 
@@ -433,7 +433,7 @@ def denied():
 
 
 @pytest.mark.parametrize("mode", [0o555, 0o000], ids=["no writing", "nothing"])
-def test_permission_denied_on_the_log_is_told_and_loses_nothing(open_folder, denied, mode):
+def test_permission_denied_on_the_log_is_reported_and_loses_nothing(open_folder, denied, mode):
     """With the remedy, and not as if it could pass by itself; once allowed, the same process goes on."""
     deny, allow = denied
     store = LocalStorage(open_folder)
@@ -452,7 +452,7 @@ def test_permission_denied_on_the_log_is_told_and_loses_nothing(open_folder, den
     assert sorted(log_on(store).follow().files) == ["allowed", "f0", "f1"]
 
 
-def test_a_file_in_place_of_the_log_folder_is_told(tmp_path):
+def test_a_file_in_place_of_the_log_folder_is_reported(tmp_path):
     """Nothing is written over it."""
     store = LocalStorage(tmp_path)
     (tmp_path / LOG).mkdir(parents=True)

@@ -117,7 +117,7 @@ def test_a_partition_without_a_living_file_does_not_stop_compaction(store):
 
 
 def test_a_worker_that_stood_still_past_its_claim_commits_nothing(store):
-    """Whoever stops while it holds the lock, and wakes up after another took it, writes as if it still held it."""
+    """A process that stops while it holds the lock, and wakes up after another took it, writes as if it held it."""
     log = committed(created(store), adding("f1"), adding("f2"))
     (opened, output), again = merging("f3", "f1 f2", "aabbyyzz"), merging("f4", "f1 f2", "aabbyyzz")
     committed(log, opened)
@@ -167,17 +167,17 @@ def test_commits_of_one_host_in_one_instant_are_two(store, monkeypatch):
     at(monkeypatch, hours=0)
     created(store)
     proposal = AlterSettings({"page_rows": 500})
-    told = []
-    late = log_on(Overtaken(store, lambda: told.append(log_on(store).commit(proposal))))
-    told.append(late.commit(proposal))
-    assert told == [Committed(2), Committed(3)]
+    outcomes = []
+    late = log_on(Overtaken(store, lambda: outcomes.append(log_on(store).commit(proposal))))
+    outcomes.append(late.commit(proposal))
+    assert outcomes == [Committed(2), Committed(3)]
     late = log_on(Overtaken(store, lambda: committed(log_on(store), adding("f1"))))
     assert late.commit(adding("f2")) == Committed(5)
     assert read(store) == ["f1:4 f2:4"]
 
 
 def test_a_commit_is_read_in_the_instant_it_was_made(store, monkeypatch):
-    """Whoever reads within the millisecond of a commit does not see it: only what is older than now counts."""
+    """A read within the millisecond of a commit does not see it: only what is older than now counts."""
     at(monkeypatch, hours=0)
     writer, reader = created(store), log_on(store)
     assert reader.follow().version == 1

@@ -178,7 +178,7 @@ def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(instance):
 
 
 def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
-    """A data file whose entry never came is counted by whoever reads the folder, and is never swept.
+    """A data file whose entry never came is counted by a reader of the folder, and is never swept.
 
     Here no reader looks into the folder, and a sweep deletes what no entry names.
     """

@@ -1,4 +1,4 @@
-"""Headers: who wrote an entry, and when the one before it was stored; and what learning that costs."""
+"""Headers: which process wrote an entry, and when the one before it was stored; and what learning that costs."""
 
 import json
 import os
@@ -23,7 +23,7 @@ MANY = 40
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
-    """A second passes whenever somebody looks at the clock; set the step to change that."""
+    """A second passes whenever the clock is read; set the step to change that."""
     step = [1.0]
     now = [0.0]
 
@@ -65,7 +65,7 @@ def test_an_entry_carries_the_stores_last_modified_of_the_one_before(tmp_path):
     ]
 
 
-def test_an_entry_says_who_wrote_it(store):
+def test_an_entry_names_its_writer(store):
     created(store)
     assert header(store, 1)["writer"].startswith(f"lakebed {lakebed.__version__} on ")
     assert header(store, 1)["writer"].endswith(f", pid {os.getpid()}")
@@ -80,8 +80,8 @@ def test_on_a_store_the_last_modified_costs_one_request_or_the_checkpoint_does(s
         counting.clear()
         log.commit(adding(f"f{count}"))
         assert counting.calls["last_modified"] + counting.calls["replace"] <= 1
-        told = header(store, log.head.version)["last_modified_us"]
-        assert told == (last_modified_us(store, log.head.version - 1) if counting.calls["last_modified"] else None)
+        written = header(store, log.head.version)["last_modified_us"]
+        assert written == (last_modified_us(store, log.head.version - 1) if counting.calls["last_modified"] else None)
         asked += counting.calls["last_modified"]
     assert asked > MANY // 2
 
@@ -140,7 +140,7 @@ def test_a_last_modified_that_cannot_be_had_fails_no_commit(store):
     assert header(store, version)["last_modified_us"] is None
 
 
-def test_who_read_the_next_entry_asks_for_no_last_modified(store):
+def test_a_reader_of_the_next_entry_asks_for_no_last_modified(store):
     """The newest one's is asked of the store, once."""
     filled(store)
     store.delete([checkpoint_name(LOG)])

@@ -87,7 +87,7 @@ def test_a_lost_answer_does_not_hide_a_rival(store, log_start, rival):
 
     rules = [Rule(Fault.FAIL_BEFORE, operation, NAME, calls={1}) for operation in PUTS]
     log = log_on(Overtaken(store, FaultPlan(rules)))
-    # The rival is asked by the raise that follows the fault: it must not be told that it won.
+    # The rival is asked by the raise that follows the fault: the answer must not be that it won.
     assert not log.advance_log_start(log_start, 9)
     assert log.log_start() == rival
 

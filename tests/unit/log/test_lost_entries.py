@@ -1,4 +1,4 @@
-"""A log that lost entries says so to whoever reads or writes it, and nothing is put into their place."""
+"""A log that lost entries says so to its readers and writers, and nothing is put into their place."""
 
 import pytest
 
@@ -33,14 +33,14 @@ CALLS = {"read": lambda log: log.follow(), "write": lambda log: log.commit(addin
 @pytest.mark.parametrize(
     "lost", [(1,), (2,), (7,), (12,), (5, 6), (5, 9), tuple(range(2, 13)), tuple(range(1, 13))], ids=str
 )
-def test_a_gap_is_told_at_the_first_read_and_at_the_first_write(store, log, lost, call):
+def test_a_gap_is_reported_at_the_first_read_and_at_the_first_write(store, log, lost, call):
     """However long it is, and wherever; else the entry before it is taken for the newest."""
     lose(store, *lost)
     fresh = log_on(store)
     for _ in range(2):
-        with pytest.raises(DamagedError, match=rf"entry {lost[0]} of table-00 is missing from the log") as told:
+        with pytest.raises(DamagedError, match=rf"entry {lost[0]} of table-00 is missing from the log") as raised:
             call(fresh)
-    assert told.value.code is Code.ENTRY_MISSING
+    assert raised.value.code is Code.ENTRY_MISSING
     assert store.get(entry_name(LOG, lost[0])) is None
 
 
@@ -76,12 +76,12 @@ def test_a_checkpoint_beyond_the_end_is_a_witness(store, log, call):
     """The last entries are lost: the log ends before the state that a new process begins with."""
     log.checkpoints.write(log.head)
     lose(store, *range(9, 14))
-    with pytest.raises(DamagedError, match="the log of table-00 went back: entry 13") as told:
+    with pytest.raises(DamagedError, match="the log of table-00 went back: entry 13") as raised:
         call(log_on(store))
-    assert told.value.code is Code.LOG_WENT_BACK
+    assert raised.value.code is Code.LOG_WENT_BACK
 
 
-def test_a_process_that_knew_the_lost_entries_is_told_after_a_while(store, log, monkeypatch):
+def test_a_process_that_knew_the_lost_entries_gets_an_error_after_a_while(store, log, monkeypatch):
     """A look at its last entry takes a request, so it is not made at each read."""
     lose(store, *range(9, 14))
     monkeypatch.setattr(tail, "LOOK_S", 0.0)
@@ -89,7 +89,7 @@ def test_a_process_that_knew_the_lost_entries_is_told_after_a_while(store, log, 
         log.follow()
 
 
-def test_a_writer_that_knew_the_lost_entries_is_told_by_the_time_of_the_last(store, log, monkeypatch):
+def test_a_writer_that_knew_the_lost_entries_gets_an_error_by_the_time_of_the_last(store, log, monkeypatch):
     """Its entry records when the one before was stored, unless it follows at once or a checkpoint is due."""
     monkeypatch.setattr("lakebed.log.committer.LAST_MODIFIED_PAUSE_S", 0)
     monkeypatch.setattr(log.checkpoints, "due", lambda entry_bytes=0: False)
@@ -99,7 +99,7 @@ def test_a_writer_that_knew_the_lost_entries_is_told_by_the_time_of_the_last(sto
     assert store.get(entry_name(LOG, 14)) is None
 
 
-def test_an_entry_of_another_history_is_told_apart_from_a_damaged_one(store, log):
+def test_an_entry_of_another_history_is_distinguished_from_a_damaged_one(store, log):
     """The log went back and grew beyond what this process knows."""
     lose(store, *range(9, 14))
     other = log_on(store)

@@ -1,4 +1,4 @@
-"""The line of those who wait to commit, and how the writers of one log take turns."""
+"""The queue of callers that wait to commit, and how the writers of one log take turns."""
 
 import threading
 from functools import partial
@@ -20,8 +20,8 @@ def lined_up(count):
     return queue, tickets
 
 
-def test_who_was_told_wakes_while_the_next_one_leads():
-    """Nobody who has an outcome waits for a commit of others."""
+def test_a_caller_with_an_outcome_wakes_while_the_next_one_leads():
+    """No caller that has an outcome waits for a commit of others."""
     queue, tickets = lined_up(3)
     assert queue.leads(tickets[0])
     group = queue.take(tickets[0])
@@ -44,14 +44,14 @@ def test_after_a_leader_that_failed_the_others_try_for_themselves_in_order():
 
 
 @pytest.mark.parametrize("interrupted", [0, 1])
-def test_who_is_interrupted_while_it_waits_keeps_nobody_else_waiting(interrupted):
+def test_a_caller_that_is_interrupted_while_it_waits_keeps_no_other_waiting(interrupted):
     queue, tickets = lined_up(3)
     queue.hand_on(tickets.pop(interrupted))
     assert queue.leads(tickets[0])
     assert queue.take(tickets[0]) == tickets
 
 
-def test_to_hand_on_once_more_wakes_nobody_who_has_no_outcome_yet():
+def test_to_hand_on_once_more_wakes_no_caller_without_an_outcome():
     """The second leader has put its group, and does not know yet whether it is in the log."""
     queue, tickets = lined_up(3)
     queue.leads(tickets[0])
@@ -64,7 +64,7 @@ def test_to_hand_on_once_more_wakes_nobody_who_has_no_outcome_yet():
     assert tickets[2].asleep.locked()
 
 
-def test_an_interrupt_at_any_call_of_a_commit_leaves_nobody_waiting():
+def test_an_interrupt_at_any_call_of_a_commit_leaves_no_caller_waiting():
     """The interrupted one leads, two others wait behind it in threads of their own, and one comes later."""
     place, interrupted = 0, True
     while interrupted:
@@ -104,7 +104,7 @@ def _enter(queue, others):
     until(lambda: len(queue._waiting) == 1 + len(others) or not any(thread.is_alive() for thread in others))
 
 
-def test_who_waits_is_woken_in_another_thread():
+def test_a_waiting_caller_is_woken_in_another_thread():
     queue, tickets = lined_up(2)
     woken = threading.Thread(target=queue.leads, args=(tickets[1],))
     woken.start()
@@ -136,7 +136,7 @@ def test_a_lone_writer_gives_way_after_many_entries_that_took_long(now_s, entry_
     assert max(waits) == pytest.approx(4 * entry_s)
 
 
-def test_who_won_gives_way_while_others_are_about(now_s):
+def test_a_winner_gives_way_while_others_are_about(now_s):
     backoff = CommitBackoff()
     backoff.lost()
     assert backoff.before_putting_s() == 0
@@ -175,7 +175,7 @@ def test_a_turn_that_was_not_free_is_not_waited_for_again(now_s):
     assert backoff.wants_turn()
 
 
-def test_who_had_a_turn_lets_others_look_once_before_the_next(now_s):
+def test_a_writer_that_had_a_turn_lets_others_look_once_before_the_next(now_s):
     backoff = CommitBackoff()
     backoff.lost()
     backoff.had_turn(has_turn=True, others=True)

@@ -1,4 +1,4 @@
-"""Sidecars: there before the entry that names them, checked by whoever reads it, and swept if none ever will."""
+"""Sidecars: there before the entry that names them, checked at each read, and swept if none ever will."""
 
 import json
 import threading
@@ -81,7 +81,7 @@ def kinds(store):
 
 
 def test_a_long_list_is_put_beside_the_entry_and_before_it(store):
-    """The header names it, the line claims it, and whoever follows has the state of who wrote it."""
+    """The header names it, the line claims it, and followers have the state of the writer."""
     counting = CountingStorage(store)
     log = table_on(counting)
     counting.clear()
@@ -132,7 +132,7 @@ def test_the_log_may_lie_in_another_store_than_its_sidecars(tmp_path):
     assert table.verify().findings == ()
 
 
-def test_sidecars_among_the_entries_are_not_foreign_and_strangers_are(store):
+def test_sidecars_among_the_entries_are_not_foreign_and_other_objects_are(store):
     log = table_on(store)
     log.commit(long("f1"))
     store.create(f"{FOLDER}/notes.txt", b"mine")
@@ -260,7 +260,7 @@ def test_an_unclear_put_of_a_sidecar_is_put_again(store, fault):
     ("fault", "puts"), [(Fault.FULL, 1), (Fault.FAIL_BEFORE, ATTEMPTS_MAX), (Fault.FAIL_AFTER, ATTEMPTS_MAX)]
 )
 def test_without_a_sidecar_there_is_no_entry(store, fault, puts):
-    """Nobody is told anything but the failure, and the next commit is as good as the first."""
+    """All callers get the failure, and the next commit is as good as the first."""
     table_on(store)
     faulty = FaultyStorage(store, FaultPlan([Rule(fault, "create", "*/log/sidecars/*", calls=range(1, puts + 1))]))
     log = log_on(faulty)
@@ -274,7 +274,7 @@ def test_without_a_sidecar_there_is_no_entry(store, fault, puts):
 
 
 def test_a_crash_between_the_sidecar_and_the_entry_leaves_an_orphan_only(store):
-    """Whoever comes next commits under the same number."""
+    """The next writer commits under the same number."""
     table_on(store)
     dying = FaultyStorage(store, FaultPlan([Rule(Fault.FULL, "create", "*.ndjson")]))
     with pytest.raises(StorageError):
@@ -289,7 +289,7 @@ def test_a_crash_between_the_sidecar_and_the_entry_leaves_an_orphan_only(store):
 
 
 def test_an_unknown_outcome_is_settled_with_its_sidecar(store):
-    """However long that takes, and whoever sweeps meanwhile: the version is free, so nothing of it is swept."""
+    """However long that takes, and whichever process sweeps: the version is free, so nothing of it is swept."""
     table_on(store)
     silent = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "create", "*.ndjson")]))
     log = log_on(silent)
@@ -443,7 +443,7 @@ def test_where_an_entry_cannot_be_believed_nothing_is_swept(store, damage):
 
 @pytest.mark.parametrize(("bound", "value"), [("ENTRY_BYTES_MAX", 900), ("ASIDE_MAX", 20)])
 def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(store, monkeypatch, bound, value):
-    """In their order; each is told the entry that it is in."""
+    """In their order; each gets the entry that it is in."""
     log = table_on(store)
     monkeypatch.setattr(group_commit, bound, value)
     tickets = [Ticket(long(f"f{number}")) for number in range(5)]
@@ -461,21 +461,21 @@ def test_one_transaction_is_an_entry_however_full_it_is(store, monkeypatch):
     assert log.commit(long("f1")) == Committed(2)
 
 
-def test_those_whom_an_entry_has_no_room_for_are_told_too(store, monkeypatch):
-    """Many threads, one transaction an entry: nobody sleeps for ever, and each is in an entry of its own."""
+def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store, monkeypatch):
+    """Many threads, one transaction an entry: no thread sleeps for ever, and each is in an entry of its own."""
     log = table_on(store)
     monkeypatch.setattr(group_commit, "ENTRY_BYTES_MAX", 1)
-    told, fresh = [], count()
+    outcomes, fresh = [], count()
 
     def write():
-        told.extend([log.commit(long(f"f{next(fresh)}")) for _ in range(5)])
+        outcomes.extend([log.commit(long(f"f{next(fresh)}")) for _ in range(5)])
 
     threads = [threading.Thread(target=write) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert sorted(outcome.version for outcome in told) == list(range(2, 42))
+    assert sorted(outcome.version for outcome in outcomes) == list(range(2, 42))
     assert len(log_on(store).follow().files) == 40
 
 

@@ -41,11 +41,11 @@ QUOTA = {
     "sidecars": 300,
     "sidecars swept": 20,
     "killed": 10,
-    "told NotCommitted": 100,
-    "told Unknown": 60,
-    "told Contended": 10,
-    "told NoneType": 50,
-    "told TooOld": 3,
+    "reported NotCommitted": 100,
+    "reported Unknown": 60,
+    "reported Contended": 10,
+    "reported NoneType": 50,
+    "reported TooOld": 3,
 }
 
 
@@ -71,7 +71,7 @@ def run_seeds(seeds, monkeypatch):
         assert fired[fault] >= len(seeds), fault
 
 
-def test_the_log_keeps_its_promises_whatever_the_store_answers_and_whoever_is_next(monkeypatch):
+def test_the_log_keeps_its_promises_whatever_the_store_answers_and_whichever_actor_is_next(monkeypatch):
     run_seeds(SEEDS, monkeypatch)
 
 
@@ -89,7 +89,7 @@ def test_a_seed_replays_its_schedule(monkeypatch, seed):
 
 
 class Foreign(bytes):
-    """Bytes that are nobody's own."""
+    """Bytes that no actor wrote."""
 
     __hash__ = bytes.__hash__
 

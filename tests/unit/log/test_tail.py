@@ -13,7 +13,7 @@ from tests.unit.log.cases import LOG, adding, created, log_on
 
 
 class Overlapping(CountingStorage):
-    """A store where a thread's look at the log start stands still until it is told to go on."""
+    """A store where a thread's look at the log start stands still until it is let go."""
 
     def __init__(self, inner):
         super().__init__(inner)

@@ -23,7 +23,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     """An instance, and its log URL, as another user made it."""
     url, log_url = str(tmp_path / "lake"), f"memory://{random_token()}"
     with monkeypatch.context() as other:
@@ -32,10 +32,10 @@ def strangers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str
     return url, log_url
 
 
-def test_a_strangers_log_url_is_named_and_not_connected_to(
-    strangers: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_foreign_log_url_is_named_and_not_connected_to(
+    foreign: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, log_url = strangers
+    url, log_url = foreign
     connected: list[str | None] = []
     monkeypatch.setattr("lakebed.table.opening.connect_logs", lambda url, *_, **__: connected.append(url))
     with pytest.raises(UsageError, match="keeps its log at memory") as caught:
@@ -46,8 +46,8 @@ def test_a_strangers_log_url_is_named_and_not_connected_to(
 
 
 @pytest.mark.parametrize("how", ["named", "trusted"])
-def test_an_agreement_is_remembered(strangers: tuple[str, str], how: str) -> None:
-    url, log_url = strangers
+def test_an_agreement_is_remembered(foreign: tuple[str, str], how: str) -> None:
+    url, log_url = foreign
     agreed = lakebed.open(url, log_url=log_url) if how == "named" else lakebed.open(url, trust_log_url=True)
     assert agreed.tables() == ["t"]
     assert lakebed.open(url).tables() == ["t"]
@@ -59,8 +59,8 @@ def test_what_one_created_oneself_is_remembered(tmp_path: Path) -> None:
     assert lakebed.open(url).log_url == log_url
 
 
-def test_an_agreement_holds_for_one_log_url(strangers: tuple[str, str]) -> None:
-    url, log_url = strangers
+def test_an_agreement_holds_for_one_log_url(foreign: tuple[str, str]) -> None:
+    url, log_url = foreign
     lakebed.open(url, log_url=log_url)
     marker = Path(url, "instance.json")
     changed = decode_document(marker.read_bytes(), "instance.json") | {"log_url": "memory://another"}
@@ -101,16 +101,16 @@ def test_a_log_elsewhere_needs_one(root: str, log: str) -> None:
         check_trusted(root, log, None, trusted=False)
 
 
-def test_a_configuration_that_cannot_be_read_or_written_asks_again(strangers: tuple[str, str], tmp_path: Path) -> None:
-    url, log_url = strangers
+def test_a_configuration_that_cannot_be_read_or_written_asks_again(foreign: tuple[str, str], tmp_path: Path) -> None:
+    url, log_url = foreign
     (tmp_path / "config").write_text("in the way")
     assert lakebed.open(url, log_url=log_url).tables() == ["t"]
     with pytest.raises(UsageError, match="keeps its log"):
         lakebed.open(url)
 
 
-def test_the_shell_asks_once(strangers: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
-    url, log_url = strangers
+def test_the_shell_asks_once(foreign: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    url, log_url = foreign
     command = ["--instance", url, "table", "list"]
     assert main(command) == 2
     assert f"--log-url {log_url}" in capsys.readouterr().err

@@ -126,7 +126,7 @@ def test_writers_that_have_met_lose_no_more_races(tmp_path, real_waiting):
     assert len(log_on(LocalStorage(tmp_path)).follow().files) == 48
 
 
-def test_a_stopped_process_holds_nobody_up_for_good(tmp_path, real_waiting, monkeypatch):
+def test_a_stopped_process_holds_up_no_other_for_good(tmp_path, real_waiting, monkeypatch):
     """It has the turn and does not go on: the others wait once, and then do without turns."""
     monkeypatch.setattr(committer, "TURN_WAIT_S", 0.05)
     log = created(LocalStorage(tmp_path, durability="none"))

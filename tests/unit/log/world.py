@@ -2,16 +2,16 @@
 
 Processes commit to one table's log over a store that loses, delays, repeats and refuses requests: writers with and
 without request keys, splitters, compactors that may be late or closed by others, readers that follow, collectors of
-garbage, who truncate the log as well while others sleep. Some are killed; another takes their place. The code is the
+garbage, which truncate the log as well while others sleep. Some are killed; another takes their place. The code is the
 real one from the table down to the store; data files are drawn: a row is a letter and the file that first held it, so
 that each row is the only one of its kind.
 
-The sequential model is the entries as they lie in the store, applied one after another by nobody but the check, beside
+The sequential model is the entries as they lie in the store, applied one after another by the check alone, beside
 the rows of all files that they added. After every step:
 
-* whoever opens the log anew has that state, by checkpoint or not; whoever has a head has that of its version;
+* an actor that opens the log anew has that state, by checkpoint or not; one with a head has that of its version;
 * every row is read once and once only, exact counts are exact, the invariants hold, each referenced file is there;
-* what was told as committed is in the entry that was named, what was told as refused in none, nothing in two.
+* what was reported as committed is in the entry that was named, what was refused in none, nothing in two.
 """
 
 from collections import Counter
@@ -172,8 +172,8 @@ class World:
             outcome = process.log.commit(proposal)
         except StorageError:
             outcome = None
-        self.schedule.say(f"told {sign} {outcome}")
-        self.counts[f"told {type(outcome).__name__}"] += 1
+        self.schedule.say(f"reported {sign} {outcome}")
+        self.counts[f"reported {type(outcome).__name__}"] += 1
         if isinstance(outcome, Unknown | TooOld):
             self.unknown.add(sign)
         elif isinstance(outcome, Committed) and outcome.repeated:
@@ -185,7 +185,7 @@ class World:
             expect(self.signs.get(sign) == outcome.version, f"{sign} is not in entry {outcome.version}")
         elif sign[0] in ("add_files", "replace") and sign not in self.unknown:
             self.signs.setdefault(sign, None)
-            expect(self.signs[sign] is None, f"{sign} was told as {outcome} and is in entry {self.signs[sign]}")
+            expect(self.signs[sign] is None, f"{sign} was reported as {outcome} and is in entry {self.signs[sign]}")
         return outcome
 
     # -- the check ----------------------------------------------------------------------------------------------
@@ -290,8 +290,8 @@ def sign_of(proposal):
 
 
 def signs_in(document):
-    told = outline(document)
-    change, kind = told.transaction, told.type
+    outlined = outline(document)
+    change, kind = outlined.transaction, outlined.type
     match kind:
         case "add_files" | "retire_files" | "purge_files":
             return [(kind, file if isinstance(file, str) else file.id) for file in change.files]

@@ -1,4 +1,4 @@
-"""A merge mode is one file: whoever handles rows asks it for its properties, and no other module names it."""
+"""A merge mode is one file: the code that handles rows asks it for its properties, and no other module names it."""
 
 import json
 import re

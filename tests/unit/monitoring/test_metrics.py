@@ -29,8 +29,8 @@ class Tokens:
     def authenticate(self, authorization):
         if authorization == "Bearer reader":
             return Principal.everywhere("reader", Permission.READ)
-        if authorization == "Bearer nobody":
-            return Principal("nobody", ())
+        if authorization == "Bearer visitor":
+            return Principal("visitor", ())
         raise Code.NOT_AUTHENTICATED("give a token")
 
 
@@ -152,7 +152,7 @@ def test_metrics_need_read_on_every_table_unless_they_are_public(lake):
     with Service(lake) as service:
         with TestClient(make_app(service, Tokens())) as client:
             assert client.get("/metrics").status_code == 401
-            assert client.get("/metrics", headers={"Authorization": "Bearer nobody"}).status_code == 403
+            assert client.get("/metrics", headers={"Authorization": "Bearer visitor"}).status_code == 403
             scraped(client, Authorization="Bearer reader")
         with TestClient(make_app(service, Tokens(), monitor=Monitor(service, public=True))) as client:
             scraped(client)

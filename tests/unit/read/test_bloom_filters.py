@@ -118,8 +118,8 @@ def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
     content[place[0]] ^= 0xFF
     Path(path).write_bytes(content)
     overlap = Overlap.of([(str(path), footer)], schema.row_key)
-    (stranger,) = keys_of(schema, [1])
-    asked = member(schema, (*stranger[:-1], stranger[-1] + "x"))
+    (absent,) = keys_of(schema, [1])
+    asked = member(schema, (*absent[:-1], absent[-1] + "x"))
     cache = ReadCache(1 << 20)
     assert asked.files_of(overlap, reading([(path, footer)]), cache) == in_place([(path, footer)], asked) == [0]
     assert cache.get(CacheKind.FILTERS, overlap.parts[0].filters[0].cache_key[1]) is not None

@@ -1,4 +1,4 @@
-"""What a process keeps of data files: as much as it is told, what was used last."""
+"""What a process keeps of data files: as much as its setting allows, what was used last."""
 
 import pytest
 

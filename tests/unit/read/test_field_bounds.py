@@ -23,13 +23,13 @@ BINARY = Schema({"a": "string", "b": "binary"})
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.binary(max_size=40))
-def test_the_range_holds_every_value_whatever_is_cut(values, stranger):
+def test_the_range_holds_every_value_whatever_is_cut(values, other):
     field = BINARY.row_key[1]
     codec = KeyCodec((field,))
     (keys,) = decode_bounds(encode_bounds([(field, min(values), max(values))]))
     assert all(keys.contains(codec.encode((value,))) for value in values)
-    if not keys.contains(codec.encode((stranger,))):
-        assert not min(values) <= stranger <= max(values)
+    if not keys.contains(codec.encode((other,))):
+        assert not min(values) <= other <= max(values)
 
 
 @given(
@@ -139,7 +139,7 @@ def test_a_predicate_opens_only_files_that_can_match(table, where, files):
 
 
 def test_sql_and_polars_open_the_same_files(table, tmp_path):
-    """Files that cannot match are not there any more, and nobody notices."""
+    """Files that cannot match are not there any more, and no read needs them."""
     polars = pytest.importorskip("polars")
     state = table.state()
     gone = [file for file in state.referenced().values() if 35 not in range(*_span(file))]

@@ -1,4 +1,4 @@
-"""Tables with a filter or an age-off: every door shows the same rows, those that the filter has after a merge."""
+"""Tables with a filter or an age-off: every interface shows the same rows, those that the filter has after a merge."""
 
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -104,7 +104,7 @@ def of_datafusion(table):
     return context.sql("SELECT * FROM t").to_arrow_table().cast(SCHEMA.arrow)
 
 
-DOORS = {
+INTERFACES = {
     "scan": lambda table: table.scan().read_all(),
     "reverse": lambda table: table.scan(reverse=True).read_all(),
     "ranges": lambda table: table.scan(KeyRange(None, "c"), KeyRange("c")).read_all(),
@@ -128,10 +128,10 @@ DOORS = {
 }
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_shows_the_same_rows(only_read, door):
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_every_interface_shows_the_same_rows(only_read, interface):
     table, expected = only_read
-    assert in_order(DOORS[door](table)).equals(in_order(expected))
+    assert in_order(INTERFACES[interface](table)).equals(in_order(expected))
 
 
 def test_sql_shows_the_same_rows(filtered, lake):

@@ -62,10 +62,10 @@ def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_r
     reader = reader_of(storage)
     with pytest.raises(UsageError, match="-1"):
         reader.scan(QueryPlan((), LETTERS), ["k"], -1)
-    with pytest.raises(UsageError, match="stranger"):
-        reader.scan(QueryPlan((), LETTERS), ["stranger"], None)
-    with pytest.raises(UsageError, match="stranger"):
-        all_rows(reader, QueryPlan((), LETTERS), ["k", "stranger"])
+    with pytest.raises(UsageError, match="unknown"):
+        reader.scan(QueryPlan((), LETTERS), ["unknown"], None)
+    with pytest.raises(UsageError, match="unknown"):
+        all_rows(reader, QueryPlan((), LETTERS), ["k", "unknown"])
 
 
 def test_an_empty_plan_answers_with_the_columns(storage):
@@ -196,7 +196,7 @@ def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, mo
 
 
 def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_path):
-    """Pages carry checksums, and whoever reads a few of them has the time to look."""
+    """Pages carry checksums, which a read of few pages has the time to verify."""
     rows = lettered("".join(chr(ord("a") + i % 26) for i in range(2000)))
     (file,) = stored(storage, LETTERS, rows, tmp_path)
     path = object_path(root, file)

@@ -75,12 +75,12 @@ def test_what_is_no_predicate_over_a_row_is_refused_before_anything_is_read(tabl
         table.scan(where=where)
 
 
-def test_a_stranger_in_a_predicate_is_answered_with_the_columns(table):
+def test_an_unknown_column_in_a_predicate_is_answered_with_the_columns(table):
     with pytest.raises(UsageError, match="Its columns are k, n, s, v"):
         table.scan(where="m > 3")
 
 
-def test_a_predicate_may_name_columns_that_nobody_asked_for_and_none_at_all(table):
+def test_a_predicate_may_name_columns_that_are_not_requested_and_none_at_all(table):
     assert table.scan(where="s = 10 -- and the rest\n OR 1 = 1 AND n = 7", columns=["v"]).read_all().num_rows == 1
     assert table.scan(where="true", columns=["v"]).read_all().num_rows == 12
     assert table.scan(where="null").read_all().num_rows == 0
@@ -88,7 +88,7 @@ def test_a_predicate_may_name_columns_that_nobody_asked_for_and_none_at_all(tabl
 
 @pytest.mark.parametrize("reverse", [False, True])
 def test_files_whose_keys_no_row_that_passes_can_have_are_not_opened(tmp_path, reverse):
-    """One of the two is lost, and only who needs it hears of that."""
+    """One of the two is lost, and only a read that needs it fails."""
     table = lakebed.create(tmp_path / "lake").create_table("t", SCHEMA)
     table.write(rows("ab"))
     kept = set(table.state().referenced())
@@ -103,7 +103,7 @@ def test_files_whose_keys_no_row_that_passes_can_have_are_not_opened(tmp_path, r
 
 
 @pytest.mark.parametrize("ask", ["scan", "count", "files", "to_arrow", "remove"])
-def test_what_is_no_range_of_keys_is_told_from_one(table, ask):
+def test_what_is_no_range_of_keys_is_refused(table, ask):
     version = table.version
     with pytest.raises(UsageError, match="key range = 'a': must be a KeyRange"):
         getattr(table, ask)("a")
@@ -124,7 +124,7 @@ def way(request, monkeypatch):
 
 
 @pytest.mark.usefixtures("way")
-def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_file_s(table):
+def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_file_s(table):
     with pytest.raises(UsageError, match=r"cannot evaluate predicate '1 / n > 0': .*[Dd]ivide by zero"):
         table.scan(where="1 / n > 0").read_all()
 
@@ -234,7 +234,7 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
 
 
 def test_keys_may_come_as_tuples_or_anything_arrow(table):
-    keys = [("z", 1), ("a", 0), ("a", 0), ("nobody", 3)]
+    keys = [("z", 1), ("a", 0), ("a", 0), ("absent", 3)]
     wanted = table.get_many(keys)
     assert letters(wanted) == "azz"
     columns = {"n": pa.array([n for _, n in keys], pa.int16()), "k": [k for k, _ in keys]}
@@ -318,10 +318,10 @@ def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(ins
     table.write(pa.table({"k": range(20_000), "v": range(20_000)}))
     asked = KeyRange((7,), (12_345,))
     assert (table.count(), table.count(asked, exact=True).rows) == (lakebed.Count(20_000, exact=True), 12_338)
-    told = table.count(asked)
-    assert not told.exact
-    assert told.rows_min <= 12_338 <= told.rows_max
-    assert told.rows_max - told.rows_min <= 2 * 40
+    estimate = table.count(asked)
+    assert not estimate.exact
+    assert estimate.rows_min <= 12_338 <= estimate.rows_max
+    assert estimate.rows_max - estimate.rows_min <= 2 * 40
     assert table.count(KeyRange((5,), (5,))) == lakebed.Count(0, exact=True)
 
 
@@ -495,7 +495,7 @@ def test_a_stream_is_what_others_take_as_arrow(table):
 
 
 def test_ctrl_c_ends_a_scan_between_batches(instance):
-    """And is nobody's damage."""
+    """And is not reported as damage."""
     table = instance.create_table("t", SCHEMA)
     table.write(rows("ab" * 30_000))
 

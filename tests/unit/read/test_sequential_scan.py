@@ -82,7 +82,7 @@ def test_the_key_is_decoded_at_the_ends_alone_if_it_is_not_asked_for(reader, fil
     assert statistics.pages < 2 * PAGES + 20
 
 
-def test_who_wants_a_few_rows_and_stops_has_few_decoded(reader, file):
+def test_a_reader_that_stops_after_a_few_rows_has_few_decoded(reader, file):
     statistics = ReadStatistics()
     stream = reader.scan(one_partition((file,), ALL_KEYS, schema=SCHEMA), ["k", "v"], None, statistics=statistics)
     assert stream.read_next_batch().num_rows == 10

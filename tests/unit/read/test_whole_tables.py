@@ -213,9 +213,9 @@ def check_scan(twin, *, asked, where, limit, reverse, columns):
 
 def check_count(twin, asked):
     wanted = sum(not asked or any(holds(keys, row) for keys in asked) for row in twin.rows)
-    told, exact = twin.table.count(*asked), twin.table.count(*asked, exact=True)
+    estimate, exact = twin.table.count(*asked), twin.table.count(*asked, exact=True)
     assert (exact.rows, exact.exact) == (wanted, True)
-    assert told.rows == wanted or not told.exact
+    assert estimate.rows == wanted or not estimate.exact
     some = twin.table.sample(17, seed=3)
     assert some.equals(twin.table.sample(17, seed=3))
     rows = {row["s"]: row for row in twin.rows}

@@ -1,4 +1,4 @@
-"""The files of a dropped table go when nobody can be reading them; nothing else of the instance does."""
+"""The files of a dropped table go when no process can be reading them; nothing else of the instance does."""
 
 import datetime as dt
 
@@ -38,7 +38,7 @@ def looked_at(instance):
 
 
 def test_the_files_of_a_dropped_table_go_and_its_log_refuses_on(instance):
-    """Who slept through the drop, and holds an older state, is still told."""
+    """A process that slept through the drop, and holds an older state, still gets the error."""
     gone, late = instance.table("gone"), instance.unnamed(instance.table("gone").id)
     late.state()
     instance.drop_table("gone")
@@ -59,7 +59,7 @@ def test_the_files_of_a_dropped_table_go_and_its_log_refuses_on(instance):
     assert looked_at(instance) == []
 
 
-def test_a_reader_may_end_what_he_began(instance):
+def test_a_reader_may_end_what_it_began(instance):
     gone = instance.table("gone")
     with gone.pin() as snapshot:
         instance.drop_table("gone")
@@ -212,7 +212,7 @@ def test_a_creation_that_slept_through_a_sweep_is_refused_and_can_be_repeated(in
 
 
 def test_a_table_whose_drop_broke_off_keeps_its_log(instance):
-    """It had a name once, so somebody may hold it."""
+    """It had a name once, so a process may hold it."""
     empty = instance.create_table("empty", SCHEMA)
     instance._change(PurgeTable(empty.id), "empty")
     assert delete_dropped(instance).logs == 0

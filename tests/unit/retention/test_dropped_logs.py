@@ -1,4 +1,4 @@
-"""Of the log of a dropped table what refuses late processes stays, whoever is late and wherever a collector dies."""
+"""What refuses late processes stays of the log of a dropped table, whichever is late and wherever a collector dies."""
 
 import pytest
 
@@ -133,7 +133,7 @@ def test_processes_that_begin_at_any_call_of_a_collector_are_refused(instance, g
     is_small(on(gone))
 
 
-def test_a_writer_that_slept_before_its_put_is_not_told_that_it_wrote(instance, held):
+def test_a_writer_that_slept_before_its_put_does_not_get_the_answer_that_it_wrote(instance, held):
     """Its entry lands where the log was deleted, and goes with the next collection."""
     version = held.state().version
 

@@ -90,7 +90,7 @@ def test_what_is_younger_than_the_horizon_stays(table):
 
 def test_older_is_strictly_less_where_a_file_is_swept_and_where_it_is_refused(table):
     """Two files may have one last-modified time. With the cutoff there the younger orphan stays, and a writer may add
-    his."""
+    its own."""
     orphaned(table)
 
     def sweep_up_to_the_newest():
@@ -112,7 +112,7 @@ class Clocked(Ahead):
         return self.by
 
 
-def test_with_nothing_to_sweep_nobody_is_refused_for_it(table):
+def test_with_nothing_to_sweep_no_writer_is_refused(table):
     """No entry, and so no cutoff."""
     report = swept(table)
     assert (report.orphans, report.version) == (0, None)
@@ -193,7 +193,7 @@ def test_a_file_on_record_under_another_name_is_not_taken_for_an_orphan(table):
 
 
 def test_a_table_that_misses_a_file_is_not_swept():
-    """Whoever restores it may need what lies there; force says that someone looked."""
+    """A restore may need what lies there; force says that a person has looked."""
     table = made(*(["a"] * 20))
     orphaned(table)
     lost_id = next(iter(table.state().files))
@@ -229,8 +229,8 @@ def test_a_log_with_a_hole_is_not_swept(table, old_view):
 # -- late writers -----------------------------------------------------------------------------------------------
 
 
-def test_a_writer_who_is_held_up_while_a_sweep_passes_is_refused_and_told_to_write_again(table):
-    """His files are gone, his commit with them; the same write again is as good as new."""
+def test_a_writer_that_is_held_up_while_a_sweep_passes_is_refused_and_asked_to_write_again(table):
+    """Its files are gone, its commit with them; the same write again is as good as new."""
     late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: swept(table)))
     with pytest.raises(RejectedError, match="write it again"):
         late.write(rows("ef"), commit_id="batch")
@@ -240,8 +240,8 @@ def test_a_writer_who_is_held_up_while_a_sweep_passes_is_refused_and_told_to_wri
     assert sound(table) == "abcdef"
 
 
-def test_a_writer_who_commits_before_the_horizon_is_on_record(table):
-    """The sweep has listed his files as orphans already; he commits before its entry."""
+def test_a_writer_that_commits_before_the_cutoff_is_on_record(table):
+    """The sweep has listed the files as orphans already; the writer commits before its entry."""
     orphaned(table)
     uploaded, sweeping, done = threading.Event(), threading.Event(), threading.Event()
 
@@ -369,7 +369,7 @@ def test_two_sweeps_at_once_do_no_harm(operation):
 
 @pytest.mark.parametrize("operation", ["get", "list"])
 def test_a_sweep_overtaken_by_a_compaction_and_a_collection_does_no_harm(operation):
-    """Files that it had for referenced are deleted, and not yet forgotten: nobody misses them."""
+    """Files that it had for referenced are deleted, and not yet forgotten: no read needs them."""
     call, overtaken = 0, True
     while overtaken:
         call += 1
@@ -405,7 +405,7 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
 
 @pytest.mark.parametrize("skew", [-3650 * DAY, -DAY, DAY, 3650 * DAY])
 def test_a_wrong_clock_of_the_store_only_changes_when(table, skew, monkeypatch):
-    """Back, and nothing goes; ahead, and who is uploading is refused. Nobody who comes later is; other clocks: none."""
+    """Back, and nothing goes; ahead, and uploads that run are refused. Later ones are not; other clocks: none."""
     orphaned(table)
     true = clock.now
     set_clock(monkeypatch, now=lambda: true() - skew)

@@ -52,7 +52,7 @@ def test_a_scan_of_a_pinned_view_streams_on_while_others_compact_and_collect(tab
     assert sound(table) == "abcdefghizzz"
 
 
-def test_without_a_pin_the_same_scan_is_told_that_its_files_are_gone(table):
+def test_without_a_pin_the_same_scan_reports_that_its_files_are_gone(table):
     """The remedy is to ask again, not to restore anything."""
     stream = table.at(version=4).scan()
     stream.read_next_batch()
@@ -93,16 +93,16 @@ def test_a_number_that_only_a_tag_keeps_can_be_pinned_and_outlives_the_tag(table
     assert collect_garbage(on(table)).files == 1
 
 
-# -- who comes first --------------------------------------------------------------------------------------------
+# -- which comes first ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("operation", "name", "call"),
     [("replace", "*/pins/*", 1), ("get", "*/log/*05.ndjson", 2)],
-    ids=["before his pin", "before his look"],
+    ids=["before the pin", "before the look"],
 )
-def test_a_reader_who_is_overtaken_by_a_collection_starts_anew(table, operation, name, call):
-    """Before his pin: the files are gone. Between pin and look: they are not, and he cannot know that."""
+def test_a_reader_that_is_overtaken_by_a_collection_starts_anew(table, operation, name, call):
+    """Before the pin: the files are gone. Between pin and look: they are not, and the reader cannot know that."""
     with on(table, Meanwhile(table.storage, operation, name, lambda: cleaned(table), call)).pin() as snapshot:
         assert snapshot.version > 4
         assert len(pins(table)) == 1
@@ -112,14 +112,14 @@ def test_a_reader_who_is_overtaken_by_a_collection_starts_anew(table, operation,
         table.at(version=4)
 
 
-def test_a_reader_who_asks_for_a_number_that_is_given_up_meanwhile_is_refused(table):
+def test_a_reader_that_asks_for_a_number_that_is_given_up_meanwhile_is_refused(table):
     reader = on(table, Meanwhile(table.storage, "replace", "*/pins/*", lambda: cleaned(table)))
     with pytest.raises(NotRetainedError, match="Retained are versions"), reader.pin(4):
         pytest.fail("pinned what is deleted")
     assert pins(table) == []
 
 
-def test_a_reader_who_is_always_overtaken_gives_up(table):
+def test_a_reader_that_is_always_overtaken_gives_up(table):
     class Busy(Meanwhile):
         def replace(self, name, data):
             if "/pins/" in name:
@@ -135,7 +135,7 @@ def test_a_reader_who_is_always_overtaken_gives_up(table):
 
 @pytest.mark.parametrize("marks", ["its own", "another's"])
 def test_pins_are_read_after_the_state_whose_marks_are_acted_upon(table, marks):
-    """Who pins after the plan, or after the marks were made, and before the pins are read, keeps his files."""
+    """A pin after the plan, or after the marks were made, and before the pins are read, keeps its files."""
     compact(table)
     if marks == "another's":
         dying = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "delete", "*/data/*")]))
@@ -184,7 +184,7 @@ def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table, monkeyp
 
 
 def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
-    """His pin is deleted with the files; the next renewal holds again what is left."""
+    """The pin is deleted with the files; the next renewal holds again what is left."""
     with table.pin() as snapshot:
         report = None
         compact(on(table))
@@ -213,7 +213,7 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypat
     assert pins(table) == []
 
 
-def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him(monkeypatch):
+def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_it(monkeypatch):
     monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 1)
     table = made("abc")
     renewing, go = threading.Event(), threading.Event()
@@ -230,7 +230,7 @@ def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_him(m
     assert pins(table) == []
 
 
-def test_a_reader_who_ends_while_the_store_is_away_sees_his_own_error(table):
+def test_a_reader_that_ends_while_the_store_is_away_raises_its_own_error(table):
     away = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "delete", "*/pins/*")]))
     with pytest.raises(ZeroDivisionError), on(table, away).pin():
         raise ZeroDivisionError

@@ -141,7 +141,7 @@ def test_request_keys_that_are_old_enough_are_forgotten():
 
 
 def test_a_request_committed_lately_is_remembered_however_old_its_base_number():
-    """Who repeats it soon may begin at a newer version; and what else has such a base version stays with it."""
+    """A repeat soon after may begin at a newer version; and what else has such a base version stays with it."""
     state = answered((2, 1), (3, 2), (8, 2))
     assert [request_watermark(state, minute, minute(old), AT_ONCE) for old in (2, 7, 8)] == [2, 2, 8]
 

@@ -1,4 +1,4 @@
-"""Trimming a log: what goes, what stays readable, and what becomes of those who slept meanwhile."""
+"""Trimming a log: what goes, what stays readable, and what becomes of processes that slept meanwhile."""
 
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -189,7 +189,7 @@ def test_kept_checkpoints_share_no_object(truncated):
 
 @pytest.mark.usefixtures("in_parts")
 def test_whatever_checkpoint_is_damaged_another_opens_the_table(truncated):
-    """Two were read back before anything went; with all of them gone it is told, and which version is needed."""
+    """Two were read back before anything went; with all of them gone the error names the version that is needed."""
     prefix, versions = table_prefix(truncated.id), truncated.log.retained.versions()
     doomed = [checkpoint_name(prefix), *(checkpoint_name(prefix, version) for version in reversed(versions))]
     for name in doomed[:-1]:
@@ -300,7 +300,7 @@ def test_where_no_log_start_can_be_kept_the_log_stays_whole(table, monkeypatch):
     assert table.log.retained.versions() == []
 
 
-# -- those who slept --------------------------------------------------------------------------------------------
+# -- processes that slept -------------------------------------------------------------------------------------
 
 
 class Asleep(CountingStorage):
@@ -332,8 +332,8 @@ def truncate_away(table):
 
 @pytest.mark.parametrize("call", ["get", "create"])
 @pytest.mark.parametrize("key", [None, "request"])
-def test_a_writer_who_slept_never_believes_in_a_number_below_the_log_start(table, call, key):
-    """What he is told is true, and what he repeats with the same request key is there once."""
+def test_a_writer_that_slept_never_believes_in_a_number_below_the_log_start(table, call, key):
+    """The answer is true, and what the writer repeats with the same request key is there once."""
     state = table.state()
     asleep = Asleep(table.storage, table, call, lambda: truncate_away(table))
     sleeper = opened(table, asleep)
@@ -342,7 +342,7 @@ def test_a_writer_who_slept_never_believes_in_a_number_below_the_log_start(table
     assert table.log.log_start() > state.version
     if call == "create":
         assert outcome == Unknown(state.version + 1)
-        # The entry he put lies below the log start, and nobody reads it.
+        # The writer's entry lies below the log start, and no process reads it.
         assert state.version + 1 in entries(table)
         assert "late" not in opened(table).state().files
         outcome = sleeper.log.commit(ProposeFiles((new_file("again", "ab"),), key))
@@ -353,8 +353,8 @@ def test_a_writer_who_slept_never_believes_in_a_number_below_the_log_start(table
     assert sleeper.state() == table.state()
 
 
-def test_the_request_of_one_who_slept_is_answered_by_the_state(table, monkeypatch):
-    """His first put was in the log before it was truncated, though he never heard of it. Its request key is kept."""
+def test_the_request_of_a_writer_that_slept_is_answered_by_the_state(table, monkeypatch):
+    """The first put was in the log before it was truncated, though its answer was lost. Its request key is kept."""
     monkeypatch.setattr("lakebed.upkeep.retention.run.request_watermark", lambda *_: None)
     proposal = ProposeFiles((new_file("late", "ab"),), "request")
     storage = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=(1,))]))
@@ -376,8 +376,8 @@ def test_the_request_of_one_who_slept_is_answered_by_the_state(table, monkeypatc
     assert sorted(table.state().files) == sorted(opened(table).state().files)
 
 
-def test_a_reader_who_slept_neither_stays_behind_nor_follows_another_history(table):
-    """Whether the next entry is gone, or one who slept as well put his own there."""
+def test_a_reader_that_slept_neither_stays_behind_nor_follows_another_history(table):
+    """Whether the next entry is gone, or another that slept as well put its own there."""
     reader, writer = opened(table), opened(table)
     reader.state(), writer.state()
     truncate_away(table)

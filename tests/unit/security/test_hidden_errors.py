@@ -1,4 +1,4 @@
-"""Rows that cannot be merged or filtered: who may not see them gets an error that says no more."""
+"""Rows that cannot be merged or filtered: principals that may not see them get an error that says no more."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def lake(request, tmp_path_factory):
     return made
 
 
-def told_by(read):
+def message_of(read):
     """Return what the error of a read says; nothing if it has none."""
     try:
         read()
@@ -79,8 +79,8 @@ def test_an_error_about_hidden_rows_does_not_name_them(lake, read):
     whole = lake.table("t")
     with pytest.raises(Error):
         whole.scan().read_all()
-    told = told_by(lambda: READS[read](lake, part))
-    assert not [secret for secret in SECRETS if secret in told], told
+    message = message_of(lambda: READS[read](lake, part))
+    assert not [secret for secret in SECRETS if secret in message], message
     assert (part.get("x") if read != "get" else part.get("y")).num_rows == (read != "get")
 
 

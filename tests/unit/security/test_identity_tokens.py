@@ -170,10 +170,10 @@ def test_a_file_that_is_no_set_of_public_keys_is_refused(tmp_path, access, text)
         IdentityTokens(path, RULES, access)
 
 
-def test_tokens_of_both_kinds_pass_the_same_door(identities, access):
-    door = BearerAuthenticator(access, identities)
-    assert door.authenticate(f"Bearer {signed()}").name == "jwt:ann@x.example"
+def test_tokens_of_both_kinds_pass_one_authenticator(identities, access):
+    authenticator = BearerAuthenticator(access, identities)
+    assert authenticator.authenticate(f"Bearer {signed()}").name == "jwt:ann@x.example"
     with pytest.raises(AccessError, match="unknown, or was revoked"):
-        door.authenticate("Bearer lakebed_00")
+        authenticator.authenticate("Bearer lakebed_00")
     with pytest.raises(NotFoundError):
         access.check_roles(["god"])

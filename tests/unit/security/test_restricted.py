@@ -1,4 +1,4 @@
-"""Doors × tricks: whatever is read, and however it is asked for, hidden rows and columns do not show."""
+"""Interfaces × tricks: whatever is read, and however it is asked for, hidden rows and columns do not show."""
 
 import json
 import shutil
@@ -40,7 +40,7 @@ SHOWN = [{"k": k, "n": n, "ssn": "***", "score": None} for k, n in ((1, 10), (3,
 
 @pytest.fixture(scope="module", params=["one file", "overlapping files", "merged by Latest"])
 def lake(request, tmp_path_factory):
-    """Who writes to it takes a copy."""
+    """A test that writes to it takes a copy."""
     made = lakebed.create(str(tmp_path_factory.mktemp("restricted") / "lake"))
     merge = {"merge": Latest()} if request.param == "merged by Latest" else {}
     table = made.create_table("t", SCHEMA, **merge)
@@ -73,9 +73,9 @@ def sql(lake, text):
     return PART.sql(lake, text, None)
 
 
-# -- doors that give rows: each as a function of a predicate -----------------------------------------------------------
+# -- interfaces that give rows: each as a function of a predicate ------------------------------------------------------
 
-DOORS = {
+INTERFACES = {
     "scan": lambda lake, part, where: shown(part.scan(where=where)),
     "scan reverse": lambda lake, part, where: shown(part.scan(where=where, reverse=True)),
     "scan limit": lambda lake, part, where: shown(part.scan(where=where, limit=2)),
@@ -116,11 +116,11 @@ TRICKS = [
 ]
 
 
-@pytest.mark.parametrize("door", DOORS)
-def test_no_trick_shows_a_hidden_row_or_value_at_any_door(lake, part, door):
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_no_trick_shows_a_hidden_row_or_value_at_any_interface(lake, part, interface):
     for trick in TRICKS:
         try:
-            rows = DOORS[door](lake, part, trick)
+            rows = INTERFACES[interface](lake, part, trick)
         except (UsageError, AccessError) as error:
             # Nothing is evaluated over a hidden row, so only what no row allows may fail: an unknown column, a syntax.
             text = error.message.replace(trick, "").replace(trick.split(" ")[0], "")
@@ -128,11 +128,11 @@ def test_no_trick_shows_a_hidden_row_or_value_at_any_door(lake, part, door):
         else:
             text = json.dumps(rows, default=str)
         assert not [secret for secret in (*SECRETS, "zero", "Cast") if secret in text], (trick, text)
-        if "count" not in door and "case" not in door:
-            assert {row["n"] for row in rows} <= ({10, 30, 50, 7} if "raw" in door else {10, 30, 50}), trick
+        if "count" not in interface and "case" not in interface:
+            assert {row["n"] for row in rows} <= ({10, 30, 50, 7} if "raw" in interface else {10, 30, 50}), trick
 
 
-# -- doors without a predicate -------------------------------------------------------------------------------------
+# -- interfaces without a predicate --------------------------------------------------------------------------------
 
 
 def test_rows_are_what_the_policy_shows(lake, part):
@@ -228,17 +228,17 @@ def test_changes_are_those_of_visible_rows(lake, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "door",
+    "interface",
     [
         "files", "partitions", "explain", "lazy_polars", "to_duckdb", "register", "history", "history_rows", "state",
         "log", "reader", "storage", "write", "delete", "remove", "alter", "verify", "commit", "failures", "requests",
         "submit", "set", "tag", "restore", "attach",
     ],
 )  # fmt: skip
-def test_what_is_of_all_rows_and_what_writes_is_refused(part, door):
+def test_what_is_of_all_rows_and_what_writes_is_refused(part, interface):
     for one in (part, part.snapshot(), part.at(version=part.version)):
         with pytest.raises(AccessError, match="is of all rows"):
-            getattr(one, door)
+            getattr(one, interface)
 
 
 def test_every_read_of_a_table_is_restricted_or_refused():

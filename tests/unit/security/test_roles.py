@@ -51,7 +51,7 @@ def test_restrictions_add_up_and_no_other_role_lifts_them():
     assert both.policy("u") is None
 
 
-def test_who_sees_a_part_of_a_table_may_not_change_it_nor_look_at_its_files():
+def test_a_principal_with_a_part_of_a_table_may_not_change_it_nor_see_its_files():
     part = principal(BUILT_IN["admin"], FILTERED)
     part.require(Permission.READ, "t")
     with pytest.raises(AccessError):

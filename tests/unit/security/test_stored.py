@@ -46,7 +46,7 @@ def test_a_token_is_256_random_bits_of_which_only_the_digest_is_stored(storage, 
     assert {one.id for one in stored.tokens_of(storage)} == {token.id, other.id}
 
 
-def test_whoever_has_a_token_has_its_roles_on_its_tables(storage):
+def test_a_token_gives_its_roles_on_its_tables(storage):
     _, secret = stored.create_token(storage, "ann", ["write"], ["t"])
     ann = stored.AccessList(storage).principal_of(secret)
     assert (ann.name, ann.permission("t"), ann.permission("u"), ann.permission()) == (

@@ -287,8 +287,8 @@ def test_a_command_that_fails_is_reported(lake, table, monkeypatch, command, err
     assert error in said[0]
 
 
-def test_no_command_is_run_unless_the_service_was_told_to(lake, table, tmp_path):
-    """Whoever can write to the storage can add a hook."""
+def test_no_command_is_run_unless_the_service_allows_it(lake, table, tmp_path):
+    """Anyone who can write to the storage can add a hook."""
     hook(table, command=f"touch {tmp_path / 'ran'}")
     table.write(rows(1))
     with delivering(lake) as (_, said):
@@ -297,7 +297,7 @@ def test_no_command_is_run_unless_the_service_was_told_to(lake, table, tmp_path)
     assert not (tmp_path / "ran").exists()
 
 
-def test_entries_that_are_gone_are_told_as_missed(lake, table, receiver, monkeypatch):
+def test_entries_that_are_gone_are_reported_as_missed(lake, table, receiver, monkeypatch):
     """The log was truncated while the receiver was down."""
     hook(table, url=receiver.url)
     table.write(rows(1))

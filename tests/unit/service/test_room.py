@@ -1,4 +1,4 @@
-"""Room that is shared among principals: what one leaves to the others, and who is served first."""
+"""Room that is shared among principals: what one leaves to the others, and which is served first."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_the_room_is_never_more_than_full_and_free_room_is_given(capacity: int, 
         place.free()
     while waiting := [one for one in asked if not one.cancelled()]:
         given_now = [one for one in waiting if one.done()]
-        assert given_now, "room is free, and nobody gets it"
+        assert given_now, "room is free, and no operation gets it"
         for one in given_now:
             one.result().free()
             asked.remove(one)

@@ -176,7 +176,7 @@ def test_row_groups_without_rows_are_passed_over(tmp_path, write):
     assert stream([path, write(range(10))], key_range=keys, memory_limit_bytes=1_000) == list(range(5, 25))
 
 
-def test_a_row_that_a_predicate_cannot_be_told_of_is_its_fault_and_no_input_s(write):
+def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_input_s(write):
     where = check_where('1 / ("count" - "count") > 0', SCHEMA.arrow)
     with pytest.raises(UsageError, match=r"cannot evaluate predicate .*[Dd]ivide by zero"):
         stream([write(range(0, 10, 2)), write(range(1, 10, 2))], where=where)
@@ -188,7 +188,7 @@ def test_one_input_and_none(write):
 
 
 def test_columns_are_chosen_after_the_merge(write):
-    """The order needs key columns that nobody asked for."""
+    """The order needs key columns that are not requested."""
     paths = [write(range(start, 100, 2)) for start in range(2)]
 
     batches = merge_stream(paths, SCHEMA, key_range=None, memory_limit_bytes=PLENTY, columns=["value", "count"])
@@ -199,11 +199,11 @@ def test_columns_are_chosen_after_the_merge(write):
 
 
 def test_progress_counts_every_row(write, out):
-    told = []
+    progress = []
     merge_runs([write(range(3000)), write(range(500))], LAYOUT, out, key_range=None, memory_limit_bytes=PLENTY,
-               progress=told.append)  # fmt: skip
+               progress=progress.append)  # fmt: skip
 
-    assert sum(told) == 3500
+    assert sum(progress) == 3500
 
 
 def test_paths_are_taken_literally(write, tmp_path):
@@ -231,7 +231,7 @@ def test_a_file_of_another_table_is_named_with_column_and_types(tmp_path, write)
 
 
 def damage_page(data):
-    """Some bytes in the middle of the first column's pages. A single bit is seen by callers, who verify digests."""
+    """Some bytes in the middle of the first column's pages. A single bit is found by callers, which verify digests."""
     begin = len(data) // 8
     data[begin : begin + 64] = b"\xff" * 64
 

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes: where it is, and what a JVM is told of it."""
+"""The archive of Spark's classes: where it is, and which options a JVM gets for it."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ def test_filters_are_left_to_spark_by_default(table):
     assert scan(table, *filters).num_rows == 60
 
 
-def test_files_that_were_given_up_meanwhile_are_told_by_the_task(instance):
+def test_files_that_were_given_up_meanwhile_are_reported_by_the_task(instance):
     table = instance.create_table("t", SCHEMA, settings={"history_s": 0})
     table.write(rows(1, 50))
     loaded = source(table)

@@ -205,8 +205,8 @@ def interrupted(table: lakebed.Table, *steps: Callable[[], object]) -> list[str]
 def test_the_note_says_what_was_committed(table: lakebed.Table) -> None:
     table.write(rows("before"))
     assert interrupted(table) == ["nothing was committed"]
-    told = interrupted(table, lambda: table.write(rows("a", "b")), lambda: table.write(rows("c")))
-    assert told == ["committed, up to version 4: 3 rows added; nothing else was changed"]
+    reported = interrupted(table, lambda: table.write(rows("a", "b")), lambda: table.write(rows("c")))
+    assert reported == ["committed, up to version 4: 3 rows added; nothing else was changed"]
 
 
 def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp_path: Path) -> None:
@@ -226,5 +226,5 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
         raise Code.STORE_UNAVAILABLE("the store is gone")
 
     monkeypatch.setattr(Log, "newest_first", fail)
-    (told,) = interrupted(table)
-    assert told == "what was committed could not be read (the store is gone); see `lakebed history`"
+    (reported,) = interrupted(table)
+    assert reported == "what was committed could not be read (the store is gone); see `lakebed history`"

@@ -85,7 +85,7 @@ def test_parts_are_no_finer_than_the_sample(tmp_path):
 
 
 def test_rows_that_are_there_count_towards_the_limit(tmp_path):
-    """200 rows and 200 more: too many for 300. Below a tenth of the limit nobody looks."""
+    """200 rows and 200 more: too many for 300. Below a tenth of the limit there is no check."""
     table = state_of(tmp_path)
     table.write(rows("ab" * 100))
     assert [partition.parts for partition in full_partitions(table.state(), sample("cd" * 100), 1.0, LIMITS)] == [2]

@@ -46,15 +46,15 @@ def test_nothing_put_aside_leaves_nothing(tmp_path):
 
 
 def test_what_counts_is_named_and_what_a_task_did_twice_goes(tmp_path):
-    """The answer of one attempt came back; the other's file nobody would have named."""
+    """The answer of one attempt came back; the other's file would have been named by none."""
     put(tmp_path, BAD)
     counted = put(tmp_path, BAD)
     other = put(tmp_path, BAD, attempt="other")
     quarantine(tmp_path).finish([counted], {"version": 7})
-    told = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
-    assert (told["version"], told["job"], told["rows"]) == (7, "monday", 2)
-    assert [f"monday/{name}" for name in told["files"]] == list(counted.names)
-    assert names(tmp_path) == sorted(["_SUCCESS", *told["files"], other.names[0].removeprefix("monday/")])
+    manifest = json.loads((tmp_path / "bad" / "monday" / "_SUCCESS").read_text())
+    assert (manifest["version"], manifest["job"], manifest["rows"]) == (7, "monday", 2)
+    assert [f"monday/{name}" for name in manifest["files"]] == list(counted.names)
+    assert names(tmp_path) == sorted(["_SUCCESS", *manifest["files"], other.names[0].removeprefix("monday/")])
 
 
 def test_an_attempt_that_failed_takes_its_own_files_away(tmp_path):

@@ -151,7 +151,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(table):
     assert reader.reportLatestOffset()["version"] == 3
 
 
-def test_a_checkpoint_older_than_the_log_is_told_which_numbers_are_kept(table):
+def test_a_checkpoint_older_than_the_log_is_refused_with_the_numbers_that_are_kept(table):
     table.write(rows(1, 10))
     reader = stream(table)
     begin = reader.initialOffset()

@@ -43,7 +43,7 @@ def run(pool: WorkerPool, *expressions: str) -> list[Any]:
 
 
 def is_gone(pid: int) -> bool:
-    """Also one that ended, and that nobody has waited for: its parent was killed."""
+    """Also one that ended and was not waited for: its parent was killed."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
@@ -116,11 +116,11 @@ def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
     assert not Path(folder).exists()
 
 
-def test_progress_is_told_as_tasks_finish(pool: WorkerPool) -> None:
-    told: list[Progress] = []
-    pool.run(["1", "2", "3", "4"], eval, Any, Stop(), memory_limit_bytes=MIB, progress=told.append, rows=100)
-    assert [one.rows_done for one in told] == [0, 25, 50, 75, 100]
-    assert {one.rows_total for one in told} == {100}
+def test_progress_is_reported_as_tasks_finish(pool: WorkerPool) -> None:
+    progress: list[Progress] = []
+    pool.run(["1", "2", "3", "4"], eval, Any, Stop(), memory_limit_bytes=MIB, progress=progress.append, rows=100)
+    assert [one.rows_done for one in progress] == [0, 25, 50, 75, 100]
+    assert {one.rows_total for one in progress} == {100}
 
 
 def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(

@@ -105,10 +105,10 @@ def test_an_outline_of_a_strange_document_is_damage_or_tells_numbers(name):
     for path, _ in kinds_of(documents()[name]):
         for value in STRANGE if path else ():
             try:
-                told = outline(as_line(with_value(documents()[name], path, value)))
+                outlined = outline(as_line(with_value(documents()[name], path, value)))
             except Error:
                 continue
-            assert type(told.added.references) is int
+            assert type(outlined.added.references) is int
 
 
 def test_a_state_with_a_field_of_another_type_is_damage():

@@ -167,7 +167,7 @@ STEPS = st.lists(st.sampled_from(CHANGES) | st.tuples(st.integers(0, 5), COLUMNS
 
 @given(STEPS)
 def test_whatever_happens_meanwhile_every_column_is_read_as_what_it_was_written_as(steps):
-    """Writers that looked some versions ago, among others who alter the schema."""
+    """Writers that looked some versions ago, among others that alter the schema."""
     states, written = [table()], {}
     for number, one in enumerate(steps):
         newest = states[-1]

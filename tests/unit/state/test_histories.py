@@ -123,7 +123,7 @@ class History:
         return True
 
     def fresh(self, letters, samples, late):
-        """A file by whoever knows the schema of so many alters ago."""
+        """A file by a writer that knows the schema of so many alters ago."""
         self.count += 1
         name = f"f{self.count}"
         self.contents[name] = letters

@@ -245,9 +245,9 @@ def test_a_fence_keeps_out_what_was_begun_before_it():
     assert "f2" in step(fenced, ProposeFiles((new_file("f2", "bz"),), None, 4)).files
     assert "for good" in refused(fenced, ProposeOutput("j1", (new_file("f3", "yz"),)))
 
-    open_door = step(state, ProposeRemoval((span("am"),)))
-    assert "f2" in step(open_door, ProposeFiles((new_file("f2", "bz"),), None, 0)).files
-    assert "f3" in step(open_door, ProposeOutput("j1", (new_file("f3", "yz"),))).files
+    unclaimed = step(state, ProposeRemoval((span("am"),)))
+    assert "f2" in step(unclaimed, ProposeFiles((new_file("f2", "bz"),), None, 0)).files
+    assert "f3" in step(unclaimed, ProposeOutput("j1", (new_file("f3", "yz"),))).files
 
 
 def test_a_job_of_the_same_entry_does_not_pass_the_fence():

@@ -64,11 +64,11 @@ def test_the_same_references_give_the_same_bytes_and_others_do_not():
 
 @pytest.mark.parametrize("count", [10, 2_000])
 def test_an_outline_counts_without_the_sidecars(count):
-    told = codec.outline(written(Replace("j1", pairs(count), (), references(count)))[0])
-    assert told.added == ReferenceCounts(count, count, sum(n * 10**9 for n in range(count)))
-    assert (told.dropped.references, told.dropped.partitions) == (count, count)
-    assert (told.transaction.job, told.transaction.files) == ("j1", ())
-    assert (told.transaction.references == ()) == (count > INLINE_MAX)
+    outlined = codec.outline(written(Replace("j1", pairs(count), (), references(count)))[0])
+    assert outlined.added == ReferenceCounts(count, count, sum(n * 10**9 for n in range(count)))
+    assert (outlined.dropped.references, outlined.dropped.partitions) == (count, count)
+    assert (outlined.transaction.job, outlined.transaction.files) == ("j1", ())
+    assert (outlined.transaction.references == ()) == (count > INLINE_MAX)
 
 
 def arrow(columns, *, batches=1):

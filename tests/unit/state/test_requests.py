@@ -113,7 +113,7 @@ def test_a_fence_stands_as_long_as_a_request_of_before_it_is_open():
 
 
 def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():
-    """Below the request watermark nobody can tell; one that is open rests on its own record."""
+    """Below the request watermark there is no record; one that is open rests on its own record."""
     state = step(step(table(), submit("r1", "r2")), ProposeFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
     state = step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 3))
     assert resolve(submit("r1"), state) == TooOld(1, 3)

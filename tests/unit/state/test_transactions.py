@@ -101,7 +101,7 @@ def test_a_request_key_answers_with_its_first_number():
 
 
 def test_below_the_forget_line_a_request_is_unknown_and_not_refused():
-    """Its first proposal may be in the log, and forgotten. On record it is told its version, whatever base it
+    """Its first proposal may be in the log, and forgotten. On record it gets its version, whatever base it
     brings."""
     state = step(table(), ProposeFiles((new_file("f1", "a"),), "one", 1))
     state = step(state, ProposeFiles((new_file("f2", "b"),), "two", 2))

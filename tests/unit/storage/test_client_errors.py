@@ -17,7 +17,7 @@ Debug source:
 Generic"""  # noqa: E501 - as the client writes it
 
 
-def test_the_answer_of_a_store_is_told_in_one_line() -> None:
+def test_the_answer_of_a_store_is_given_in_one_line() -> None:
     error = explain(OSError(REFUSED), "list", "s3://b/x")
     assert error.code == Code.STORE_NOT_FOUND.value
     assert "\n" not in error.message

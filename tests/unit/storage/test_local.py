@@ -132,7 +132,7 @@ def test_a_replace_syncs_the_file_before_the_rename_and_the_directory_after(
 def test_a_replace_of_a_version_is_durable_before_the_lock_goes(
     storage: LocalStorage, journal: list[tuple[str, str]]
 ) -> None:
-    """And who finds another version syncs it first: it may be his own, whose directory sync failed."""
+    """A writer that finds another version syncs it first: it may be its own, whose directory sync failed."""
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
     journal.clear()
@@ -232,7 +232,7 @@ def test_a_directory_sync_that_fails_after_the_link_is_unclear(
 def test_a_link_that_a_file_server_did_not_answer_is_unclear(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have been made: who takes the error for a refusal would delete the files of a committed entry."""
+    """It may have been made: a caller that takes the error for a refusal deletes the files of a committed entry."""
     real = os.link
 
     def link(*arguments: Any, **keywords: Any) -> None:
@@ -314,7 +314,7 @@ storage.replace_if("log/log-start", storage.get_versioned("log/log-start").versi
 def test_a_process_killed_while_it_replaces_leaves_one_or_the_other_and_no_lock(
     storage: LocalStorage, moment: str, left: bytes
 ) -> None:
-    """The file of the lock stays, held by nobody, and goes with the next who takes it."""
+    """The file of the lock stays, held by no process, and goes with the next that takes it."""
     storage.create("log/log-start", b"1")
     subprocess.run([sys.executable, "-c", DYING, str(storage.folder), moment], check=False, timeout=60)
     assert storage.get("log/log-start") == left
@@ -341,7 +341,7 @@ def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkey
 def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waited gets the file that was unlinked, while another has already made and locked a new one."""
+    """A process that waited gets the file that was unlinked, while another has already made and locked a new one."""
     storage.create("log/log-start", b"1")
     path = storage.folder / "log/.log-start.lock"
     real, met = fcntl.flock, []
@@ -436,9 +436,9 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
     outside.mkdir()
     (outside / "secret").write_bytes(b"secret")
     storage.create("in/a", b"a")
-    (storage.folder / "door").symlink_to(outside)
+    (storage.folder / "link").symlink_to(outside)
     (storage.folder / "in/file").symlink_to(outside / "secret")
-    for name in ("door/secret", "door/new", "in/file"):
+    for name in ("link/secret", "link/new", "in/file"):
         with pytest.raises(UsageError, match="out of the root"):
             storage.get(name)
         with pytest.raises(UsageError, match="out of the root"):
@@ -450,7 +450,7 @@ def test_a_link_out_of_the_root_is_refused(storage: LocalStorage, tmp_path: Path
         with pytest.raises(UsageError, match="out of the root"):
             storage.delete([name])
     with pytest.raises(UsageError, match="out of the root"):
-        list(storage.list("door"))
+        list(storage.list("link"))
     assert [listed.name for listed in storage.list("")] == ["in/a"]
     assert (outside / "secret").read_bytes() == b"secret"
     assert tree(outside) == ["secret"]

@@ -131,7 +131,7 @@ def write_a_summary(storage, _):
     ],
 )
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
-def test_whoever_puts_an_object_pauses_between_unclear_answers(act, name, fault, limits, monkeypatch):
+def test_a_put_of_an_object_pauses_between_unclear_answers(act, name, fault, limits, monkeypatch):
     storage = faulty(Rule(fault, "create", name, calls={1, 2}))
     act(storage, monkeypatch)
     assert len(limits) == storage.fired[fault] == 2

@@ -50,7 +50,7 @@ def closed(connections: list[FakeConnection]) -> list[bool]:
     return [one.closed for one in connections]
 
 
-def test_one_too_many_closes_the_connection_of_nobody_that_has_waited_longest() -> None:
+def test_one_too_many_closes_the_unauthenticated_connection_that_has_waited_longest() -> None:
     connections = Connections(ConnectionLimits(connections=5))
     known, unknown = opened(connections, 2, "ann"), opened(connections, 3)
     opened(connections, 2)

@@ -297,7 +297,9 @@ def test_the_audit_log_is_rotated_and_its_owners_alone(tmp_path):
     place = tmp_path / "audit.log"
     log = AuditLog(str(place), file_bytes=1000, files_kept=2)
     for number in range(50):
-        log.record(principal="p", door="http", method="GET", path=f"/{number}", status=200, seconds=0.1, peer="::1")
+        log.record(
+            principal="p", interface="http", method="GET", path=f"/{number}", status=200, seconds=0.1, peer="::1"
+        )
     log.close()
     assert {path.name for path in tmp_path.glob("audit.log*")} == {"audit.log", "audit.log.1", "audit.log.2"}
     assert place.stat().st_mode & 0o077 == 0

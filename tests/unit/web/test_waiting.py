@@ -88,7 +88,7 @@ def test_no_read_sleeps_in_a_thread_until_its_time_comes(tmp_path: Path, way: st
 
 
 class Disconnecting:
-    """A request whose client goes away when it is told to."""
+    """A request whose client goes away when the test asks it to."""
 
     def __init__(self) -> None:
         self.gone = asyncio.Event()

@@ -48,7 +48,7 @@ class Caller(flight.ServerMiddleware):  # type: ignore[misc]
         if self._audit is not None:
             self._audit.record(
                 principal=self.principal.name,
-                door="flight",
+                interface="flight",
                 method=self._method,
                 path="",
                 statement=self.statement,

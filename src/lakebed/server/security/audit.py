@@ -50,7 +50,7 @@ class AuditLog:
         self,
         *,
         principal: str | None,
-        door: str,
+        interface: str,
         method: str,
         path: str,
         status: int | str,
@@ -61,11 +61,11 @@ class AuditLog:
         rows: int | None = None,
         size_bytes: int | None = None,
     ) -> None:
-        """Write a line. ``principal`` is None for a request that was not authenticated; ``door`` is http or flight."""
+        """Write a line. ``principal`` is None for an unauthenticated request; ``interface`` is http or flight."""
         line = {
             "time": clock.now().isoformat(timespec="milliseconds"),
             "principal": principal,
-            "door": door,
+            "door": interface,
             "method": method,
             "path": path,
             "table": table,

@@ -197,7 +197,7 @@ class AccessList:
         return bool(known.tokens or known.damaged_tokens)
 
     def principal_of(self, secret: str) -> Principal:
-        """Whoever has this token. Raises AccessError if it is unknown, expired or revoked."""
+        """The principal that has this token. Raises AccessError if it is unknown, expired or revoked."""
         known = self._fresh()
         token = known.tokens.get(digest_of(secret))
         if token is None:

@@ -1,7 +1,7 @@
 """The connections of a server, and which of them is closed when there are too many.
 
 A connection *waits* while the server waits for its client: for a request, for the rest of one, or for the client to
-take an answer. It belongs to the principal of its last request, or to nobody yet. When there is one connection too
+take an answer. It belongs to the principal of its last request, or to none yet. When there is one connection too
 many, the holder with the most waiting connections loses the one that has waited longest. So a client that opens many
 loses its own, and a connection that has just been opened has the time to send its request.
 

@@ -85,7 +85,7 @@ class AuditedRequests:
         query = found.get("query_string", b"").decode("latin-1")
         self._log.record(
             principal=None if principal is None else principal.name,
-            door="http",
+            interface="http",
             method=found["method"],
             path=f"{found['path']}?{query}" if query else found["path"],
             status=status,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from litestar import Litestar
 
 DRAIN_S = 30
-"""How long requests that have begun may go on after the service was told to end."""
+"""How long requests that have begun may go on after the service was asked to end."""
 
 Tls = tuple[Path, Path] | None
 """The files of the certificate chain and of its key."""

@@ -114,7 +114,7 @@ class AwaitedVersions:
             look = asyncio.ensure_future(self._followed(table, pause_s))
             self._looks[table.id] = look
             look.add_done_callback(lambda _: self._looks.pop(table.id, None))
-        # Whoever goes away leaves the look to the others.
+        # A caller that goes away leaves the look to the others.
         await asyncio.shield(look)
 
     @staticmethod

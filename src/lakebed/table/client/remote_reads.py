@@ -109,7 +109,7 @@ class RemoteReads(RowConversions):
             **_view(apply, raw=raw),
             **_fresh(max_staleness, at_least),
         }
-        return rows_of(self._connection, f"{self._path}/scan", self._told(document))
+        return rows_of(self._connection, f"{self._path}/scan", self._request(document))
 
     def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
         """Return the number of rows with a key in the ranges; an estimate between two bounds unless ``exact``."""
@@ -158,19 +158,19 @@ class RemoteReads(RowConversions):
 
     # -- within -------------------------------------------------------------------------------------------------
 
-    def _told(self, document: dict[str, Any]) -> dict[str, Any]:
+    def _request(self, document: dict[str, Any]) -> dict[str, Any]:
         """Return the body of a request: the members that have a value."""
         return given({"at": self._at, **document})
 
     def _ask(self, what: str, document: dict[str, Any]) -> Any:
-        return self._connection.ask("POST", f"{self._path}/{what}", self._told(document), reads=True)
+        return self._connection.ask("POST", f"{self._path}/{what}", self._request(document), reads=True)
 
     def _listed(self, what: str, **parameters: Any) -> pa.Table:
         path = path_with(f"{self._path}/{what}", parameters)
         return table_in(self._connection.send("GET", path, None, JSON, ARROW, reads=True, streamed=False))
 
     def _table(self, what: str, document: dict[str, Any]) -> pa.Table:
-        body = dump(self._told(document))
+        body = dump(self._request(document))
         path = f"{self._path}/{what}"
         return table_in(self._connection.send("POST", path, body, JSON, ARROW, reads=True, streamed=False))
 

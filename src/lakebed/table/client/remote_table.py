@@ -187,7 +187,7 @@ class RemoteTable(RemoteReads):
             "until": None if until is None else end_document("until", until),
         }
         which = {"ranges": ranges_document(ranges), "columns": names_document(columns), "where": where}
-        return rows_of(self._connection, f"{self._path}/changes", self._told({**moments, **which}))
+        return rows_of(self._connection, f"{self._path}/changes", self._request({**moments, **which}))
 
     def outcome(self, request_key: str) -> int | None:
         """Return the version at which a ``commit_id`` or ``job_id`` was committed; None: it was not, or has expired."""
@@ -264,9 +264,9 @@ class RemoteTable(RemoteReads):
         """Delete the rows of some keys, or those for which a predicate is true; for tables that merge by Latest."""
         from lakebed.table.deletion import DeleteReport
 
-        told: dict[str, Any] = {"keys": None if keys is None else keys_document(_key_tuples(keys)), "where": where}
-        told |= {"commit_id": commit_id, "base_version": base_version}
-        found = self._connection.ask("POST", f"{self._path}/delete", self._told(told), reads=False)
+        request: dict[str, Any] = {"keys": None if keys is None else keys_document(_key_tuples(keys)), "where": where}
+        request |= {"commit_id": commit_id, "base_version": base_version}
+        found = self._connection.ask("POST", f"{self._path}/delete", self._request(request), reads=False)
         return convert(found, DeleteReport)
 
     def remove(
@@ -339,7 +339,9 @@ class RemoteTable(RemoteReads):
 
     def _change(self, what: str, document: dict[str, Any]) -> int:
         """Change the table; the version."""
-        return int(self._connection.ask("POST", f"{self._path}/{what}", self._told(document), reads=False)["version"])
+        return int(
+            self._connection.ask("POST", f"{self._path}/{what}", self._request(document), reads=False)["version"]
+        )
 
 
 def _key_tuples(keys: Any) -> Any:

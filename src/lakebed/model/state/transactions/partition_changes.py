@@ -75,10 +75,10 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
     def apply(self, state: TableState) -> TableState:
         """Return the state with the other run id in the references, whose order does not change."""
         references = {one.file.id: one for one in state.held_by(self.partition)}
-        strangers = [name for name in self.files if name not in references]
-        if strangers:
+        absent = [name for name in self.files if name not in references]
+        if absent:
             raise Code.TRANSACTION_IMPOSSIBLE(
-                f"entry {state.version} concatenates {strangers[0]} in partition {self.partition}, which lacks it"
+                f"entry {state.version} concatenates {absent[0]} in partition {self.partition}, which lacks it"
             )
         renamed = {name: references[name]._replace(run=self.run) for name in self.files}
         # All references are dropped and added again, so that they stay in the order of arrival.

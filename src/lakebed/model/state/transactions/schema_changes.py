@@ -107,9 +107,9 @@ SchemaChange = AddField | DropField | RenameField | WidenField | AllowNulls
 
 def check_changes(changes: Sequence[Any]) -> tuple[SchemaChange, ...]:
     """Return the changes if they are schema changes and there is at least one. Raises UsageError."""
-    strangers = [change for change in changes if not isinstance(change, SchemaChange)]
-    if strangers or not changes:
-        mention = f", not {shown(strangers[0])}" if strangers else ""
+    others = [change for change in changes if not isinstance(change, SchemaChange)]
+    if others or not changes:
+        mention = f", not {shown(others[0])}" if others else ""
         raise Code.ARGUMENT_INVALID(
             "alter takes AddField, DropField, RenameField, WidenField and AllowNulls values, or one of SetMerge, "
             f"SetFilter and AgeOff{mention}"

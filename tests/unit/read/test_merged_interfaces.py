@@ -1,4 +1,4 @@
-"""Doors that hand rows to engines, for tables that merge rows: each gives what a scan gives."""
+"""Interfaces that hand rows to engines, for tables that merge rows: each gives what a scan gives."""
 
 from __future__ import annotations
 

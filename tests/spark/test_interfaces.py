@@ -1,4 +1,4 @@
-"""One table through all doors: curl writes it; curl, ADBC, DuckDB, Spark, the Python client and the library read it."""
+"""One table through all interfaces: curl writes it; curl, ADBC, DuckDB, Spark, the client and the library read it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ EXPECTED = made().sort_by([("place", "ascending"), ("n", "ascending")])
 
 
 @pytest.fixture(scope="module")
-def doors(tmp_path_factory):
-    """``lakebed serve`` with both doors, and the table, written by curl."""
-    folder = tmp_path_factory.mktemp("doors")
+def interfaces(tmp_path_factory):
+    """``lakebed serve`` with both interfaces, and the table, written by curl."""
+    folder = tmp_path_factory.mktemp("interfaces")
     lake = lakebed.create(str(folder / "lake"))
     command = [sys.executable, "-m", "lakebed.cli", "--instance", str(folder / "lake"), "serve"]
     process = subprocess.Popen([*command, "--port", "0", "--flight-port", "0"], stderr=subprocess.PIPE, text=True)
@@ -78,58 +78,58 @@ def same(found):
     assert table.equals(EXPECTED.combine_chunks())
 
 
-def test_curl_reads_the_rows_that_curl_wrote(doors):
-    data = curl("-H", "Accept: application/vnd.apache.arrow.stream", f"{doors.http}/v1/tables/readings/scan")
+def test_curl_reads_the_rows_that_curl_wrote(interfaces):
+    data = curl("-H", "Accept: application/vnd.apache.arrow.stream", f"{interfaces.http}/v1/tables/readings/scan")
     same(pa.ipc.open_stream(data).read_all())
-    lines = curl(f"{doors.http}/v1/tables/readings/scan?prefix=place%2003&limit=2").splitlines()
+    lines = curl(f"{interfaces.http}/v1/tables/readings/scan?prefix=place%2003&limit=2").splitlines()
     first = [row for row in EXPECTED.to_pylist() if row["place"] == "place 03"][:2]
     assert [json.loads(line) for line in lines] == [{**row, "day": row["day"].isoformat()} for row in first]
 
 
-def test_the_library_reads_them(doors):
-    same(lakebed.open(doors.lake.url).table("readings").scan().read_all())
+def test_the_library_reads_them(interfaces):
+    same(lakebed.open(interfaces.lake.url).table("readings").scan().read_all())
 
 
-def test_the_python_client_reads_them(doors):
-    with lakebed.connect(doors.http) as lake:
+def test_the_python_client_reads_them(interfaces):
+    with lakebed.connect(interfaces.http) as lake:
         same(lake.table("readings").scan().read_all())
         same(lake.sql(QUERY).read_all())
         keys = EXPECTED.select(["place", "n"]).slice(100, 50)
         assert lake.table("readings").get_many(keys).cast(EXPECTED.schema).equals(EXPECTED.slice(100, 50))
 
 
-def test_adbc_reads_them(doors):
-    with dbapi.connect(doors.flight, autocommit=True) as connection, connection.cursor() as cursor:
+def test_adbc_reads_them(interfaces):
+    with dbapi.connect(interfaces.flight, autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute(QUERY)
         same(cursor.fetch_arrow_table())
 
 
-def test_duckdb_reads_them(doors):
+def test_duckdb_reads_them(interfaces):
     with duckdb.connect() as database:
-        found = doors.lake.table("readings").to_duckdb(connection=database).order("place, n")
+        found = interfaces.lake.table("readings").to_duckdb(connection=database).order("place, n")
         same(found.to_arrow_table())
         # The same through the service, without access to its files.
-        with dbapi.connect(doors.flight, autocommit=True) as connection, connection.cursor() as cursor:
+        with dbapi.connect(interfaces.flight, autocommit=True) as connection, connection.cursor() as cursor:
             cursor.execute("SELECT * FROM readings")
             rows = cursor.fetch_record_batch()  # noqa: F841 - DuckDB finds it by its name
             same(database.execute("SELECT * FROM rows ORDER BY place, n").to_arrow_table())
 
 
-def test_spark_reads_them(doors, spark):
-    options = {"instance": doors.lake.url, "table": "readings"}
+def test_spark_reads_them(interfaces, spark):
+    options = {"instance": interfaces.lake.url, "table": "readings"}
     same(spark.read.format("lakebed").options(**options).load().orderBy("place", "n").toArrow())
 
 
-def test_rows_that_come_by_one_door_are_there_at_once_for_the_others(doors):
-    doors.lake.create_table("more", SCHEMA)
+def test_rows_written_through_one_interface_are_read_at_once_through_the_others(interfaces):
+    interfaces.lake.create_table("more", SCHEMA)
     more = pa.table({"place": ["zz"], "n": [1]})
-    with dbapi.connect(doors.flight, autocommit=True) as connection, connection.cursor() as cursor:
+    with dbapi.connect(interfaces.flight, autocommit=True) as connection, connection.cursor() as cursor:
         for _ in range(2):
             cursor.adbc_ingest("more", more.replace_schema_metadata({"lakebed.commit_id": "more"}), mode="append")
         cursor.execute("SELECT n FROM more WHERE place = 'zz'")
         assert cursor.fetch_arrow_table()["n"].to_pylist() == [1]
-    with lakebed.connect(doors.http) as lake:
+    with lakebed.connect(interfaces.http) as lake:
         assert lake.table("more").get("zz", 1).num_rows == 1
-    found = curl(f"{doors.http}/v1/tables/more/get?key=zz&key=1")
+    found = curl(f"{interfaces.http}/v1/tables/more/get?key=zz&key=1")
     assert json.loads(found) == {"place": "zz", "n": 1, "x": None, "day": None}
-    assert doors.lake.table("more").count(exact=True).rows == 1
+    assert interfaces.lake.table("more").count(exact=True).rows == 1

@@ -21,7 +21,7 @@ from tests.adversarial.merging_oracle import KEY_NAMES, SORT_NAME, Row, in_order
 
 GROUPS, NUMBERS = "abc", range(3)
 
-Door = Callable[["Visit"], None]
+Interface = Callable[["Visit"], None]
 
 
 class Visit:
@@ -192,7 +192,7 @@ def files(visit: Visit) -> None:
             assert sum(found.column("rows").to_pylist()) == len(visit.rows)
 
 
-DOORS: tuple[Door, ...] = (
+INTERFACES: tuple[Interface, ...] = (
     scan,
     scan_reverse,
     scan_range,
@@ -213,7 +213,7 @@ DOORS: tuple[Door, ...] = (
     register,
     files,
 )
-"""All doors, quick ones first."""
+"""All interfaces, quick ones first."""
 
 
 def applied(rows: list[Row], changes: list[dict[str, Any]]) -> list[Row]:
