@@ -14,6 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.files.parquet import open_files
+from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.model.files import data_name, summary_name
 from tests.adversarial.flips import (
     FLAT,
@@ -59,8 +60,7 @@ def store() -> Iterator[Store]:
 @pytest.fixture
 def ranges_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make every file too large to be fetched whole, or together with its footer."""
-    monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
-    monkeypatch.setattr(open_files, "TAIL_BYTES", 4 * 1024)
+    monkeypatch.setattr(open_files, "FetchLimits", lambda: FetchLimits(copy_bytes=0, tail_bytes=4 * 1024))
 
 
 def stored_regions(table: Any) -> list[Region]:

@@ -11,7 +11,6 @@ import pytest
 import lakebed
 from lakebed import Schema, UsageError
 from lakebed.clock import random_token
-from lakebed.read.sql import query as module
 from tests.adversarial import statements
 from tests.adversarial.statements import CONDITIONS, INTERFACES, STATEMENTS
 
@@ -113,9 +112,9 @@ def test_a_nul_in_the_name_of_a_column_is_refused(lake):
         lake.sql('SELECT a AS "x\0y" FROM t')
 
 
-def test_rows_of_several_files_can_be_ordered_by_a_column_that_equals_another(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
+def test_rows_of_several_files_can_be_ordered_by_a_column_that_equals_another(tmp_path):
     lake = lakebed.create(str(tmp_path))
+    lake.sql_engine()[0].in_memory_rows = 0
     table = lake.create_table("t", Schema({"k": "string", "n": "int64"}, {}, {"v": "string"}))
     for file in range(3):
         keys = [f"k{i}" for i in range(10)]
@@ -128,9 +127,9 @@ def test_rows_of_several_files_can_be_ordered_by_a_column_that_equals_another(tm
     "statement",
     ["SELECT regexp_replace(s, '(', '') FROM t", "SELECT 1 / (a - a) FROM t", "SELECT CAST(s AS int) FROM t"],
 )
-def test_what_fails_on_a_row_is_a_fault_of_the_statement(tmp_path, monkeypatch, statement):
-    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
+def test_what_fails_on_a_row_is_a_fault_of_the_statement(tmp_path, statement):
     lake = lakebed.create(str(tmp_path))
+    lake.sql_engine()[0].in_memory_rows = 0
     lake.create_table("t", statements.SCHEMA).write(rows(statements.SCHEMA, a=[1], b=[2], s=["x"]))
     with pytest.raises(UsageError, match="the query failed on a row"):
         lake.sql(statement).read_all()

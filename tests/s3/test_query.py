@@ -8,11 +8,10 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import DamagedError, NotFoundError
-from lakebed.files.parquet import open_files
-from lakebed.files.parquet.open_files import OpenFiles
+from lakebed.files.parquet.open_files import FetchLimits, OpenFiles
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.model.files import data_name
-from lakebed.read.sql import query
+from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.splitting.run import split
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
@@ -20,10 +19,8 @@ ROWS = 20_000
 
 
 @pytest.fixture
-def table(s3_server, monkeypatch):
+def table(s3_server):
     """Opened anew, with no file small enough to fetch whole, nor to come with its footer."""
-    monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
-    monkeypatch.setattr(open_files, "TAIL_BYTES", 8 * 1024)
     instance = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
     made = instance.create_table("t", SCHEMA)
     for part in range(2):
@@ -38,7 +35,9 @@ def table(s3_server, monkeypatch):
                 }
             )
         )
-    return lakebed.open(instance.url, storage_options=s3_server.storage_options).table("t")
+    table = lakebed.open(instance.url, storage_options=s3_server.storage_options).table("t")
+    table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=8 * 1024)
+    return table
 
 
 def test_rows_come_back_by_ranges(s3_server, table):
@@ -100,8 +99,8 @@ def test_a_range_takes_one_request_of_each_file_side_by_side(s3_server, table):
     assert not begun.broken
 
 
-def test_the_end_of_a_file_that_came_with_its_footer_is_not_asked_for_again(s3_server, table, monkeypatch):
-    monkeypatch.setattr(open_files, "TAIL_BYTES", 1 << 20)
+def test_the_end_of_a_file_that_came_with_its_footer_is_not_asked_for_again(s3_server, table):
+    table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=1 << 20)
     lakebed.set_read_cache_bytes(0)
     lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
     s3_server.requests.clear()
@@ -154,7 +153,7 @@ def test_many_keys_may_come_from_a_generator_while_the_log_grows(s3_server, tabl
 
 @pytest.mark.parametrize("point_bytes", [1, 1 << 30])
 def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_bytes):
-    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", point_bytes)
+    table.reader.limits = ReadLimits(point_bytes=point_bytes)
     copied, local = [], OpenFiles.local
     monkeypatch.setattr(OpenFiles, "local", lambda files, *args: copied.append(args) or local(files, *args))
     wanted = range(0, ROWS, 37)
@@ -165,8 +164,8 @@ def test_many_keys_are_read_by_pages_or_out_of_copies(table, monkeypatch, point_
     assert len(copied) == (0 if point_bytes == 1 else 2)
 
 
-def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table, monkeypatch):
-    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", 1)
+def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table):
+    table.reader.limits = ReadLimits(point_bytes=1)
     keys = ["key-000100", "key-000101", "key-015000", "key-015001"]
     assert table.get_many(keys).num_rows == 4
     begun = side_by_side(s3_server, ".parquet", ".parquet")
@@ -178,9 +177,9 @@ def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table
     assert not begun.broken
 
 
-def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table, monkeypatch):
+def test_a_column_may_be_asked_for_twice_of_a_few_keys_too(table):
     """Whose rows are read out of the object, for they are few beside it."""
-    monkeypatch.setattr("lakebed.read.rows.reader.POINT_BYTES", 1)
+    table.reader.limits = ReadLimits(point_bytes=1)
     found = table.get_many(["key-000123", "key-000456", "none"], columns=["n", "n"])
     assert found.column_names == ["n", "n"]
     assert [column.to_pylist() for column in found.columns] == [[123, 456]] * 2
@@ -195,9 +194,10 @@ def test_a_missing_file_is_named_whether_it_was_open_or_not(s3_server, table):
             table.scan(KeyRange("key-000000", "key-010000")).read_all()
 
 
-def test_sql_reads_by_ranges_and_names_a_file_that_is_missing(s3_server, table, monkeypatch):
-    monkeypatch.setattr(query, "IN_MEMORY_ROWS_MAX", 10)
+def test_sql_reads_by_ranges_and_names_a_file_that_is_missing(s3_server, table):
     lake = lakebed.open(table.storage.url, storage_options=s3_server.storage_options)
+    lake.table("t").reader._files.limits = table.reader._files.limits
+    lake.sql_engine()[0].in_memory_rows = 10
     few = "SELECT v FROM t WHERE k = 'key-000123'"
     many = "SELECT count(*) AS n, sum(v) AS v FROM t WHERE k BETWEEN 'key-000100' AND 'key-000199'"
     assert lake.sql(few).read_all().to_pylist() == [{"v": 123}]

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.files.parquet import open_files
+from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
 
@@ -111,16 +111,13 @@ def nothing_kept():
 
 @pytest.mark.usefixtures("nothing_kept")
 @pytest.mark.parametrize("large", [False, True])
-def test_a_cold_get_takes_at_most_ten_requests_and_six_one_after_another(s3_server, url, large, monkeypatch):
+def test_a_cold_get_takes_at_most_ten_requests_and_six_one_after_another(s3_server, url, large):
     """Opening the instance and the table included, and the log start that proves there is no newer entry.
 
     Of the catalog and of the table, the first read of a process also looks past the end, for an entry that was lost.
     Three times two are side by side: neither is answered before both are there. A large file takes one request more
     than a small one, for its pages, and has two requests of the log beside it.
     """
-    if large:
-        monkeypatch.setattr(open_files, "COPY_BYTES_MAX", 0)
-        monkeypatch.setattr(open_files, "TAIL_BYTES", 8 * 1024)
     first, then = {"instance.json", "manifest.ndjson"}, {"00000000000000000003.ndjson", ".parquet"}
     end = {"tables listed", "log-start.ndjson"}
     begun = {id(pair): threading.Barrier(2) for pair in (first, then, end)}
@@ -135,7 +132,10 @@ def test_a_cold_get_takes_at_most_ten_requests_and_six_one_after_another(s3_serv
 
     s3_server.requests.clear()
     s3_server.spoil = wait
-    assert opened(s3_server, url).get("key-000123").num_rows == 1
+    table = opened(s3_server, url)
+    if large:
+        table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=8 * 1024)
+    assert table.get("key-000123").num_rows == 1
     assert len(s3_server.requests) == 9 + large, shown(s3_server)
     assert not first
     assert not then

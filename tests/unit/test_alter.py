@@ -27,6 +27,7 @@ from lakebed import (
 )
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.transactions.schema_changes import describe
+from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.upkeep.splitting.run import split
@@ -71,12 +72,13 @@ def value_of(kind, version):
 
 
 @contextmanager
-def reading(way):
+def reading(way, *tables):
     """Reads inside go that way; without this, all tables of tests are narrow."""
-    with pytest.MonkeyPatch.context() as patch:
-        if way == "wide":
-            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-        yield
+    for table in tables:
+        table.reader.limits = ReadLimits(page_rows=-1) if way == "wide" else ReadLimits()
+    yield
+    for table in tables:
+        table.reader.limits = ReadLimits()
 
 
 def merge(table, meanwhile=lambda: None):
@@ -142,7 +144,7 @@ class Oracle:
     def check(self, table, schema, rows, columns):
         assert table.schema == schema
         for way in ("narrow", "wide"):
-            with reading(way):
+            with reading(way, self.table, self.late):
                 assert_same(table.scan(columns=columns).read_all(), self.expected(schema, rows, columns))
                 for key in KEYS:
                     assert_same(table.get(key, columns=columns), self.expected(schema, rows, columns, [key]))
@@ -189,7 +191,7 @@ def test_files_of_two_schemas_are_read_and_merged_as_one(changes, tmp_path):
         oracle.check(oracle.table, schema, oracle.rows, list(schema.names))
         for name in schema.names:
             for way in ("narrow", "wide"):
-                with reading(way):
+                with reading(way, oracle.table):
                     found = oracle.table.scan(columns=[name]).read_all()
                 assert_same(found, oracle.expected(schema, oracle.rows, [name]))
     again = lakebed.open(tmp_path / "lake").table("t")
@@ -238,7 +240,7 @@ def test_rows_are_read_as_the_newest_schema_has_them_after_any_history(data):
         oracle.late.state()
         version = data.draw(st.sampled_from(sorted(oracle.then)))
         then, rows = oracle.then[version]
-        with reading(data.draw(st.sampled_from(["narrow", "wide"]))):
+        with reading(data.draw(st.sampled_from(["narrow", "wide"])), oracle.table, oracle.late):
             for name in names:
                 found = oracle.table.scan(columns=[name]).read_all()
                 assert_same(found, oracle.expected(schema, oracle.rows, [name]))
@@ -386,10 +388,9 @@ def test_a_summary_is_made_of_a_small_file_with_other_names(table):
     assert max(parts) - min(parts) <= 2
 
 
-def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table, monkeypatch):
+def test_a_merge_in_levels_goes_without_files_of_which_no_row_can_pass(table):
     """Their rows have null for a field that came later, and one file is left: there is nothing to merge."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 1)
+    table.reader.limits = ReadLimits(page_rows=-1, fan_in=1)
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.write(rows(0, 2, v=["x"] * 2, n=[1] * 2))
     table.alter(AddField("w", "int8"))

@@ -155,7 +155,7 @@ def test_the_engine_finds_and_merges_keys_that_parquet_has_in_another_unit(kind,
         table.write(pa.table({"k": column, "j": column, "n": range(len(column))}))
     every = sorted(keys + keys)
     for _ in range(2):
-        with reading_by(way):
+        with reading_by(table, way):
             assert keys_in(table.scan(KeyRange(keys[1], cut)).read_all()) == [k for k in every if keys[1] <= k < cut]
             assert keys_in(table.get(cut, cut)) == [cut, cut]
             assert keys_in(table.scan(where="n >= 0").read_all()) == every

@@ -9,14 +9,12 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import lakebed
 from lakebed import KeepAll, Latest, Schema, SetFilter
 from lakebed.clock import random_token
 from lakebed.engine.predicate import check_where, is_true
 from lakebed.model.policies import Policy
-from lakebed.read.sql import query
 from lakebed.table.restricted_table import RestrictedTable
 from tests.adversarial.random_predicates.kinds import KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth
@@ -86,9 +84,10 @@ def statement(at: Opened, sql: str, truths: list[Truth]) -> None:
 
 def statement_over_files(at: Opened, sql: str, truths: list[Truth]) -> None:
     """A statement for which the engine reads the files, and prunes by their statistics."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(query, "IN_MEMORY_ROWS_MAX", -1)
-        statement(at, sql, truths)
+    engine, _ = at.lake.sql_engine()
+    rows, engine.in_memory_rows = engine.in_memory_rows, -1
+    statement(at, sql, truths)
+    engine.in_memory_rows = rows
 
 
 def joined(at: Opened, sql: str, truths: list[Truth]) -> None:

@@ -201,9 +201,9 @@ def test_files_that_lack_columns_of_their_version_are_merged_with_others():
     assert fields(fresh) == ["w: int8", "y: string", "x: int64", "z: bool"]
     assert [file.schema_version for file in fresh.state().files_of(1)] == [3, 4]
     for way in ("narrow", "wide"):
-        with reading(way):
+        with reading(way, fresh):
             assert read(fresh) == expected
-            values = on(table).scan(columns=["w", "z"]).read_all()
+            values = fresh.scan(columns=["w", "z"]).read_all()
             assert values.column("z").to_pylist() == [True, None, True, None, True]
     merge(fresh)
     assert [file.schema_version for file in on(table).state().files_of(1)] == [4]

@@ -5,24 +5,27 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
-import pytest
+from msgspec import structs
 
 import lakebed
 from lakebed import Schema, clock
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import write_run
+from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.log.outcomes import version_of
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
 from lakebed.model.state.transactions import ProposeFiles, ProposeSplit
+from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import Locality
 from lakebed.table.table import Table
 from lakebed.write.send import commit_files, send_run
@@ -176,21 +179,22 @@ def _aggregated(one: Change, other: Change) -> Change:
 WAYS = ("pages", "engine", "levels", "slices")
 
 
+SMALL_SLICES = ReadLimits(page_rows=-1, last_slice_bytes=100, slice_bytes=200, slice_file_bytes=1, scan_first_rows=1)
+LIMITS = {"pages": ReadLimits(last_slice_bytes=100), "levels": structs.replace(SMALL_SLICES, fan_in=1)}
+
+
 @contextmanager
-def reading_by(way: str) -> Iterator[None]:
+def reading_by(table: Table, way: str, **limits: int) -> Iterator[None]:
     """Read by pages, by the engine, by the engine's merge in levels, or slice by slice from a store."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.read.rows.slices.LAST_BYTES", 100)
-        if way != "pages":
-            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-            patch.setattr("lakebed.read.rows.slices.SLICE_BYTES", 200)
-            patch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
-            patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 1)
-        if way == "levels":
-            patch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 1)
-        if way == "slices":
-            # As if the tables were on a store.
-            patch.setattr("lakebed.files.parquet.open_files.Locality", SimpleNamespace(REMOTE=Locality.MEMORY))
-            patch.setattr("lakebed.files.parquet.open_files.COPY_BYTES_MAX", 0)
-            patch.setattr("lakebed.files.parquet.open_files.TAIL_BYTES", 0)
+    own, before = table.reader, table.reader.limits
+    if way == "slices":
+        remote = copy(table.storage)
+        remote.locality = Locality.REMOTE
+        table.reader = Reader(remote, table.id, lambda _file: True)
+        table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=0)
+    table.reader.limits = structs.replace(LIMITS.get(way, SMALL_SLICES), **limits)
+    try:
         yield
+    finally:
+        table.reader = own
+        own.limits = before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import tempfile
-from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +21,7 @@ from lakebed.model.state.table_state import TableState
 from lakebed.model.state.transactions import CreateTable, ProposeFiles, Rejected, Repeated, apply, resolve
 from lakebed.read.rows.plan import plan
 from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import LocalStorage
 from lakebed.write.send import send_run
 
@@ -130,25 +130,13 @@ def tables_of(draw):
     return kinds, files, boundaries, asked
 
 
-@contextmanager
-def ways():
-    """Reads inside go the wide way in the second round: tables of tests are all narrow."""
-    with pytest.MonkeyPatch.context() as patch:
-
-        def go(way):
-            if way == "wide":
-                patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-                patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 7)
-
-        yield go
+WAYS = {"narrow": ReadLimits(), "wide": ReadLimits(page_rows=-1, scan_first_rows=7)}
+"""Both ways to read give the same rows: tables of tests are all narrow."""
 
 
-@pytest.fixture(params=["narrow", "wide"])
+@pytest.fixture(params=WAYS)
 def way(request):
-    """Both ways to read give the same rows."""
-    with ways() as go:
-        go(request.param)
-        yield request.param
+    return WAYS[request.param]
 
 
 class Tree:
@@ -214,10 +202,8 @@ def test_scans_and_gets_equal_a_filtered_sorted_list(drawn):
             rows += added
         rows.sort(key=lambda row: (schema.codec.encode(key_of(row, kinds)), row["s"]))
 
-        for way in ("narrow", "wide"):
-            with ways() as go:
-                go(way)
-                check(tree, rows, kinds, asked)
+        for tree.reader.limits in WAYS.values():
+            check(tree, rows, kinds, asked)
 
 
 def check(tree, rows, kinds, asked):
@@ -270,6 +256,7 @@ def many(tmp_path_factory):
     ],
 )
 def test_ranges_over_several_files_row_groups_and_partitions(way, many, key_range):
+    many.reader.limits = way
     wanted = [row for row in many.rows if holds(key_range, (row["a"], row["b"]))]
     if key_range == KeyRange.starts_with("k"):
         wanted = many.rows
@@ -277,24 +264,22 @@ def test_ranges_over_several_files_row_groups_and_partitions(way, many, key_rang
 
 
 @pytest.mark.parametrize("slice_bytes", [1, 20_000, 60_000])
-def test_slices_change_nothing(many, monkeypatch, slice_bytes):
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.rows.slices.SLICE_BYTES", slice_bytes)
-    monkeypatch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
+def test_slices_change_nothing(many, slice_bytes):
+    many.reader.limits = ReadLimits(page_rows=-1, slice_bytes=slice_bytes, slice_file_bytes=1)
     assert many.scan(KeyRange()).to_pylist() == many.rows
     wanted = [row for row in many.rows if holds(KeyRange(("k2", 90), "k7"), (row["a"], row["b"]))]
     assert many.scan(KeyRange(("k2", 90), "k7")).to_pylist() == wanted
 
 
-def test_more_files_than_one_merge_takes_go_through_levels(many, monkeypatch):
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
+def test_more_files_than_one_merge_takes_go_through_levels(many):
+    many.reader.limits = ReadLimits(page_rows=-1, fan_in=2)
     assert many.scan(KeyRange("k2", "k7"), columns=["w", "s"]).to_pylist() == [
         {"w": row["w"], "s": row["s"]} for row in many.rows if "k2" <= row["a"] < "k7"
     ]
 
 
 def test_ranges_that_overlap_count_once(way, many):
+    many.reader.limits = way
     assert many.scan(KeyRange("k2", "k5"), KeyRange("k4", "k6"), KeyRange.prefix("k4")).to_pylist() == [
         row for row in many.rows if "k2" <= row["a"] < "k6"
     ]
@@ -302,11 +287,13 @@ def test_ranges_that_overlap_count_once(way, many):
 
 @pytest.mark.parametrize("limit", [0, 1, 2, 999, 5000, 5001])
 def test_a_limit_takes_the_first_rows(way, many, limit):
+    many.reader.limits = way
     assert many.scan(KeyRange(), limit=limit).to_pylist() == many.rows[:limit]
 
 
 @pytest.mark.parametrize("columns", [["v"], ["w", "a"], ["s", "b", "a"], ["b"], ["v", "v"]])
 def test_columns_come_as_asked_without_the_keys_that_only_ordered_them(way, many, columns):
+    many.reader.limits = way
     found = many.scan(KeyRange.prefix("k4"), columns=columns)
     assert found.column_names == columns
     wanted = [row for row in many.rows if row["a"] == "k4"]
@@ -342,6 +329,7 @@ def exact_row(version):
 @pytest.mark.parametrize("files", [1, 2])
 def test_every_type_comes_back_exactly(way, tmp_path, files):
     tree = Tree(tmp_path, Schema.from_arrow(EXACT, ["k"]), [])
+    tree.reader.limits = way
     rows = [exact_row(1), exact_row(2), dict.fromkeys(EXACT.names) | {"k": 3}, exact_row(4)]
     for part in range(files):
         tree.add(rows[part::files])
@@ -356,6 +344,7 @@ def test_names_that_a_query_language_would_take_apart(way, tmp_path):
         {names[0]: "string", names[2]: "int32"}, {names[3]: "int64"}, {names[1]: "string", names[4]: "int64"}
     )
     tree = Tree(tmp_path, schema, [])
+    tree.reader.limits = way
     rows = [dict(zip(schema.names, (f"k{i}", i, i, "v", i), strict=True)) for i in range(6)]
     tree.add(rows[::2])
     tree.add(rows[1::2])

@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import BadKeyError, UsageError
+from lakebed.read.rows.request import ReadLimits
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 ROWS = 1_000
@@ -75,11 +76,11 @@ def test_a_column_less_is_a_page_less(table):
     assert table.explain("k00301", columns=["v"]).pages == 2
 
 
-def test_a_narrow_range_reads_pages_and_a_wide_one_by_the_engine(table, monkeypatch):
+def test_a_narrow_range_reads_pages_and_a_wide_one_by_the_engine(table):
     narrow = table.explain(KeyRange("k00300", "k00330"))
     assert (narrow.partitions, narrow.files_opened, narrow.rows, narrow.engine) == (1, 3, 30, False)
     assert narrow.pages == 9
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", 0)
+    table.reader.limits = ReadLimits(page_rows=0)
     wide = table.explain(KeyRange("k00300", "k00330"))
     assert (wide.files_opened, wide.rows, wide.engine) == (3, 30, True)
     assert wide.row_groups == 3

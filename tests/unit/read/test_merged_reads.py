@@ -88,7 +88,7 @@ def test_a_scan_gives_the_merged_rows(mode, data):
         if reverse:
             wanted.reverse()
         asked = [KeyRange(low, high) for low, high in ranges]
-        with reading_by(way):
+        with reading_by(table.table, way):
             stream = table.table.scan(*asked, columns=columns, where=where, limit=limit, reverse=reverse)
             found = stream.read_all()
         assert found.schema == table.table.schema.arrow_of(columns or table.table.schema.names)
@@ -102,7 +102,7 @@ def test_get_and_get_many_give_the_merged_rows_of_their_keys(mode, data):
     table = data.draw(tables(MODES[mode]))
     columns, rows = data.draw(COLUMNS), table.rows()
     arrow = table.table.schema.arrow_of(columns or table.table.schema.names)
-    with reading_by(data.draw(st.sampled_from(WAYS))):
+    with reading_by(table.table, data.draw(st.sampled_from(WAYS))):
         for key in KEYS + "z":
             found = table.table.get(key, columns=columns)
             assert found.schema == arrow
@@ -155,7 +155,7 @@ def test_rows_of_older_schemas_are_merged_as_the_latest_has_them(mode, data):
         for one in data.draw(files(MODES[mode]).map(lambda arriving: arriving[:3])):
             table.arrive([of_fields(change, names, data) for change in one])
     rows = table.rows()
-    with reading_by(data.draw(st.sampled_from(WAYS))):
+    with reading_by(table.table, data.draw(st.sampled_from(WAYS))):
         assert table.table.scan().read_all().to_pylist() == rows
         assert table.table.scan(columns=["a"], where="a > 0").read_all().to_pylist() == picked(
             [row for row in rows if row["a"] is not None and row["a"] > 0], ["a"]
@@ -183,7 +183,7 @@ def test_the_first_rows_of_many_files_are_those_of_the_merged_ones(kind, way):
         values = {} if kind is RowKind.DELETE else {"a": file, "b": None}
         table.arrive([Change(key, 0, values, kind) for key in keys[file : 50 : file % 3 + 1]])
     rows = table.rows()
-    with reading_by(way):
+    with reading_by(table.table, way):
         for limit in (2, 20):
             assert table.table.scan(limit=limit).read_all().to_pylist() == rows[:limit]
             assert table.table.scan(limit=limit, reverse=True).read_all().to_pylist() == rows[::-1][:limit]
@@ -197,7 +197,7 @@ def test_a_file_in_slices_of_a_reverse_scan_may_be_read_alone_or_merged():
     table.arrive([Change(key, 0, {"a": 0, "b": None}) for key in "abcdefgh"])
     table.arrive([Change(key, 0, {"a": 1, "b": None}) for key in "cd"])
     for way in WAYS:
-        with reading_by(way):
+        with reading_by(table.table, way):
             found = table.table.scan(reverse=True).read_all()
         assert list(zip(found["k"].to_pylist(), found["a"].to_pylist(), strict=True)) == [
             (key, int(key in "cd")) for key in "hgfedcba"
@@ -234,7 +234,7 @@ def test_a_partial_row_has_a_sort_key(way):
     table = MergingTable(Latest())
     table.arrive([Change("a", 2, {"a": 8, "b": None}), Change("c", 0, {"a": 0, "b": None})])
     table.arrive([Change("a", 1, {"a": -4}, RowKind.PARTIAL), Change("c", 0, {"a": 1, "b": None})])
-    with reading_by(way):
+    with reading_by(table.table, way):
         assert table.table.scan().read_all().to_pylist()[0] == {"k": "a", "s": 1, "a": -4, "b": None}
         assert table.table.get("a").to_pylist() == [{"k": "a", "s": 1, "a": -4, "b": None}]
         assert table.table.get_many(["a"]).to_pylist() == [{"k": "a", "s": 1, "a": -4, "b": None}]
@@ -247,8 +247,7 @@ def test_a_scan_that_reads_ahead_may_be_closed_at_any_time():
     rows = table.rows()
     for way in WAYS:
         for batches in range(4):
-            with pytest.MonkeyPatch.context() as patch, reading_by(way):
-                patch.setattr("lakebed.read.rows.merged_rows.ALONE", 1)
+            with reading_by(table.table, way, merged_alone=1):
                 with table.table.scan() as stream:
                     found = [batch for _, batch in zip(range(batches), stream, strict=False)]
                 assert [row for batch in found for row in batch.to_pylist()] == rows[
@@ -262,5 +261,5 @@ def test_a_partial_row_has_its_sort_key_in_every_way_to_read(way):
     table = MergingTable(MODES["latest"])
     table.arrive([Change("a", 0, {"a": None, "b": None})])
     table.arrive([Change("a", 0, {"a": None, "b": None}), Change("b", 3, {}, RowKind.PARTIAL)])
-    with reading_by(way):
+    with reading_by(table.table, way):
         assert table.table.scan().read_all().to_pylist() == table.rows()

@@ -12,7 +12,7 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows import multi_get_batches
 from lakebed.read.rows.multi_get import PartKeys
 from lakebed.read.rows.multi_get_batches import _Batch, read_keys
-from lakebed.read.rows.request import KeyList, ReadRequest
+from lakebed.read.rows.request import KeyList, ReadLimits, ReadRequest
 from tests.unit.read.cases import files_kept_in
 
 ROWS = 5_000
@@ -57,9 +57,9 @@ def asked(table, keys, columns=SCHEMA.names):
 
 
 @pytest.mark.parametrize("every", [1, 3, 50, 130, 2_000])
-def test_no_page_is_decoded_twice_and_none_without_a_key(table, bunched, monkeypatch, every):
+def test_no_page_is_decoded_twice_and_none_without_a_key(table, bunched, every):
     """However many the keys: pages of each column at most, and as many as have a key."""
-    monkeypatch.setattr(multi_get_batches, "BATCH_ROWS_MAX", 300)
+    table.reader.limits = ReadLimits(multi_get_rows=300)
     keys = range(0, 2 * ROWS, 2 * every)
     found, statistics = asked(table, keys)
     assert found.column("k").to_pylist() == list(keys)
@@ -106,9 +106,9 @@ def test_files_of_one_run_are_not_asked_as_if_they_overlapped(instance):
     assert statistics.pages == 2 * 3
 
 
-def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(instance, monkeypatch):
-    monkeypatch.setattr(multi_get_batches, "BATCH_ROWS_MAX", 100)
+def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(instance):
     table = instance.create_table("same", SCHEMA, settings=SMALL)
+    table.reader.limits = ReadLimits(multi_get_rows=100)
     for first in range(3):
         table.write(rows([1] * 50 + [2] * 450 + [3] * 50, 1_000 * first))
     found, _ = asked(table, [2, 3, 4])

@@ -8,6 +8,7 @@ import pytest
 
 import lakebed
 from lakebed import BadKeyError, KeyRange, Schema, UsageError, clock
+from lakebed.read.rows.request import ReadLimits
 
 SCHEMA = Schema({"city": "string", "day": "date32", "n": "int64"}, {}, {"v": "int64"})
 CITIES = ["Bonn", "Köln", "Mainz", "Trier", "Ulm"]
@@ -71,7 +72,7 @@ def test_pages_of_a_prefix_that_is_known_are_not_read(table, monkeypatch):
     """6,000 rows are in 60 pages; one or two of each city and file are decoded."""
     decoded = []
     read_columns = lakebed.read.rows.prefix_scan.read_columns
-    monkeypatch.setattr("lakebed.read.rows.prefix_scan.SKIPPED_MAX", 0)
+    table.reader.limits = ReadLimits(prefix_skipped=0)
     monkeypatch.setattr(
         "lakebed.read.rows.prefix_scan.read_columns",
         lambda cuts, fields: decoded.append(len(cuts[0].rows)) or read_columns(cuts, fields),

@@ -11,6 +11,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 import lakebed
 from lakebed import Schema
@@ -18,13 +19,13 @@ from lakebed.clock import random_token
 from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.files.parquet import open_files, page_decoder
 from lakebed.files.parquet.pages import PagedFile
-from lakebed.files.parquet.read_cache import ReadCache
+from lakebed.files.parquet.read_cache import READ_CACHE, ReadCache
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.read.rows.page_read import PageReader
 from lakebed.read.rows.plan import QueryPlan
-from lakebed.read.rows.reader import FAN_IN_MAX, Reader
-from lakebed.read.rows.request import ReadRequest
+from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.request import LIMITS, ReadLimits, ReadRequest
 from lakebed.storage import LocalStorage, connect
 from lakebed.write.attach import check_sorted
 from lakebed.write.send import send_run
@@ -49,8 +50,13 @@ def root(tmp_path):
     return tmp_path / "root"
 
 
-def reader_of(storage):
-    return Reader(storage, TABLE, lambda _file: True)
+def reader_of(storage, limits=LIMITS, cache=READ_CACHE):
+    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
+    reader.limits = limits
+    return reader
+
+
+WIDE = ReadLimits(page_rows=-1)
 
 
 def all_rows(reader, plan, columns):
@@ -99,10 +105,9 @@ def test_a_cut_file_is_damage_and_names_the_file(storage, root, tmp_path, size):
 
 
 @pytest.fixture(params=["narrow", "wide"])
-def way(request, monkeypatch):
+def way(request):
     """Both ways to read must notice; without this, all tables of tests are narrow."""
-    if request.param == "wide":
-        monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    return WIDE if request.param == "wide" else LIMITS
 
 
 @pytest.mark.parametrize("method", ["get", "scan"])
@@ -113,7 +118,7 @@ def test_a_page_that_cannot_be_decoded_is_damage_and_names_the_file(way, storage
     path = object_path(root, bad)
     content = path.read_bytes()
     path.write_bytes(content[:4] + b"\xff" * 60 + content[64:])
-    reader = reader_of(storage)
+    reader = reader_of(storage, way)
     ask = {
         "get": lambda: all_rows(reader, one_partition((good, bad), point("b")), LETTERS.names),
         "scan": lambda: reader.scan(one_partition((good, bad), ALL_KEYS), LETTERS.names, None).read_all(),
@@ -133,7 +138,7 @@ def test_a_missing_file_is_named_with_the_remedy(storage, root, tmp_path):
 def test_a_file_that_goes_missing_after_it_was_opened_is_named_too(way, storage, root, tmp_path):
     """The engine takes a missing file for an empty one: rows would be lost without a word."""
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
-    reader = reader_of(storage)
+    reader = reader_of(storage, way)
     planned = one_partition((file,), ALL_KEYS)
     assert all_rows(reader, planned, ["k"]).num_rows == 3
     object_path(root, file).unlink()
@@ -324,13 +329,12 @@ def copies_of(file):
     return [path for path in open_files.copies_folder().iterdir() if path.name.startswith(file.id)]
 
 
-def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path, monkeypatch):
+def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path):
     """From memory, files are read from copies."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
     storage = connect(f"memory://{random_token()}")
     (file,) = stored(storage, LETTERS, lettered("abcd" * 5000), tmp_path)
     cache = ReadCache(1 << 20)
-    reader = Reader(storage, TABLE, lambda _file: True, cache=cache)
+    reader = reader_of(storage, WIDE, cache)
     stream = reader.scan(one_partition((file,), ALL_KEYS), LETTERS.names, None)
     assert stream.read_next_batch().num_rows > 0
     cache.limit(0)
@@ -352,13 +356,11 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
     assert sum(len(copies_of(file)) for file in files) == 1
 
 
-def test_a_merge_in_levels_keeps_its_copies_too(tmp_path, monkeypatch):
+def test_a_merge_in_levels_keeps_its_copies_too(tmp_path):
     """Where it begins, nothing else may hold them: the cache had no room."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
     storage = connect(f"memory://{random_token()}")
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("abc", "bcd", "cde"))
-    reader = Reader(storage, TABLE, lambda _file: True, cache=ReadCache(0))
+    reader = reader_of(storage, replace(WIDE, fan_in=2), ReadCache(0))
     found = reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all()
     assert found.column("k").to_pylist() == list("abbcccdde")
     assert sum(len(copies_of(file)) for file in files) == 0
@@ -421,19 +423,18 @@ def overlaid(storage, folder, *texts):
 
 def test_a_few_rows_of_more_files_than_one_merge_takes_are_a_narrow_read(storage, tmp_path):
     """A merge of a hundred files in levels took a second and a half for a thousand rows."""
-    files = overlaid(storage, tmp_path, *["abc"] * (FAN_IN_MAX + 1))
+    files = overlaid(storage, tmp_path, *["abc"] * (LIMITS.fan_in + 1))
     reader = reader_of(storage)
     assert reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all().num_rows == 3 * len(files)
     assert reader._engine is None
 
 
 @pytest.mark.parametrize(("files", "rows", "is_narrow"), [(2, 10, True), (2, 11, False), (3, 13, True), (3, 14, False)])
-def test_what_is_narrow_grows_with_the_files_that_overlap(tmp_path, monkeypatch, files, rows, is_narrow):
+def test_what_is_narrow_grows_with_the_files_that_overlap(tmp_path, files, rows, is_narrow):
     """Two files share twenty rows, three have forty."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", 20)
-    monkeypatch.setattr("lakebed.read.rows.page_read.SHARE_FILES", 2)
     storage = LocalStorage(tmp_path / "store")
     reader = reader_of(storage)
+    reader.limits = ReadLimits(page_rows=20, share_files=2)
     plan = one_partition(overlaid(storage, tmp_path, *["a" * rows] * files), EncodedRange(key("a"), key("b")))
     assert reader.scan(plan, ["k"], None).read_all().num_rows == files * rows
     assert (reader._engine is None) == is_narrow

@@ -12,9 +12,11 @@ import pytest
 import lakebed
 from lakebed import BadKeyError, DamagedError, KeyRange, NotFoundError, NotRetainedError, Schema, UsageError, clock
 from lakebed.files.parquet import open_files
-from lakebed.files.parquet.read_cache import READ_CACHE, READ_CACHE_BYTES
+from lakebed.files.parquet.read_cache import READ_CACHE_BYTES, ReadCache
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.state.transactions import ProposeSplit
+from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.request import ReadLimits
 from lakebed.read.rows.slices import reversed_rows
 from lakebed.table.table import Table
 from lakebed.upkeep.retention.run import collect_garbage
@@ -115,26 +117,27 @@ def test_a_limit_counts_the_rows_that_pass(table):
 
 
 @pytest.fixture(params=["in memory", "by the engine", "in levels"])
-def way(request, monkeypatch):
+def way(request):
     """Each way that a predicate is asked of rows."""
-    if request.param != "in memory":
-        monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    if request.param == "in levels":
-        monkeypatch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
+    return {
+        "in memory": ReadLimits(),
+        "by the engine": ReadLimits(page_rows=-1),
+        "in levels": ReadLimits(page_rows=-1, fan_in=2),
+    }[request.param]
 
 
-@pytest.mark.usefixtures("way")
-def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_file_s(table):
+def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_file_s(way, table):
+    table.reader.limits = way
     with pytest.raises(UsageError, match=r"cannot evaluate predicate '1 / n > 0': .*[Dd]ivide by zero"):
         table.scan(where="1 / n > 0").read_all()
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("where", ["s >= 0", "k % 2 = 0", "k IN (3, 41, 45, 95, 777) OR k > 500"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(instance, where, reverse):
+def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(way, instance, where, reverse):
     """Of many small ranges a partition is read through, since a predicate is asked of each row; no range is."""
     table = instance.create_table("u", Schema({"k": "int64"}, values={"s": "int64"}), split_points=[(333,)])
+    table.reader.limits = way
     table.write(pa.table({"k": range(1000), "s": range(1000)}))
     ranges = [KeyRange((begin,), (begin + 10,)) for begin in range(0, 1000, 40)]
     inside = {key for begin in range(0, 1000, 40) for key in range(begin, begin + 10)}
@@ -157,21 +160,21 @@ def test_a_predicate_may_have_functions_that_the_engine_makes_into_others(table,
     assert letters(table.scan(where=where).read_all()) == "yzz"
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     "where", ["lower(k) = k", "k = left(v, 1) AND k = lower(k)", "n + 0 = n -- all", "s = n OR s != n"]
 )
-def test_a_predicate_may_hold_that_two_columns_are_equal(table, where):
+def test_a_predicate_may_hold_that_two_columns_are_equal(way, table, where):
     """The engine would conclude how rows are sorted, and find its own plan wrong."""
+    table.reader.limits = way
     assert letters(table.scan(where=where).read_all()) == "abkkmmoyzzzz"
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("time", ["to_timestamp('1970-01-01T01:00:01')", "TIMESTAMPTZ '1970-01-01 01:00:01'"])
-def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
+def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(way, instance, time):
     """Without a zone it would be taken for one in Berlin, an hour earlier."""
     kind = pa.timestamp("us", "Europe/Berlin")
     table = instance.create_table("times", Schema({"k": kind}))
+    table.reader.limits = way
     for _ in range(3):
         table.write(pa.table({"k": pa.array([1_000_000, 3_601_000_000], kind)}))
     found = table.scan(where=f"k = {time}").read_all()
@@ -179,7 +182,6 @@ def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
     assert instance.sql(f"SELECT k FROM times WHERE k = {time}").read_all().num_rows == 3
 
 
-@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize(
     ("at", "wanted"),
     [
@@ -187,10 +189,11 @@ def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(instance, time):
         ("1970-01-01 00:00:02.5", {"=": [], "<": [1, 2], "<=": [1, 2], ">": [3], ">=": [3]}),
     ],
 )
-def test_a_second_is_compared_exactly_though_parquet_has_none(instance, at, wanted):
+def test_a_second_is_compared_exactly_though_parquet_has_none(way, instance, at, wanted):
     """The engine would make of half a second the whole one that a column of seconds can have."""
     kind = pa.timestamp("s")
     table = instance.create_table("seconds", Schema({"key": kind}, {"sorted": kind}, {"value": kind}))
+    table.reader.limits = way
     for _ in range(3):
         table.write(pa.table([pa.array([1, 2, 3], kind)] * 3, names=["key", "sorted", "value"]))
     for operator, seconds in wanted.items():
@@ -217,7 +220,7 @@ def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeyp
     """The engine prunes by it: of 40 pages one or two are decoded."""
     table = instance.create_table("wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100})
     table.write(pa.table({"k": range(4000), "v": ["x" * 50] * 4000}))
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
+    table.reader.limits = ReadLimits(page_rows=-1)
     assert table.scan(where="k = 1234").read_all().num_rows == 1
     reader = table.reader
     (opened,) = (reader._files.open(file, table.schema) for file in table.state().files_of(1))
@@ -304,8 +307,8 @@ def test_a_field_that_was_added_is_null_and_a_widened_one_is_wide(instance):
     assert table.scan(where="v = 20 AND w IS NULL", reverse=True).read_all().column("k").to_pylist() == [2]
 
 
-def test_many_keys_share_the_files_of_partitions_in_batches(table, monkeypatch):
-    monkeypatch.setattr("lakebed.read.rows.reader.FILES_AT_ONCE", 1)
+def test_many_keys_share_the_files_of_partitions_in_batches(table):
+    table.reader.limits = ReadLimits(files_at_once=1)
     assert letters(table.get_many([("z", n) for n in range(5)] + [("a", 0)])) == "azzzz"
 
 
@@ -470,11 +473,11 @@ def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(ins
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_stream_that_is_closed_lets_its_files_go_and_reads_no_more(monkeypatch, reverse):
+def test_a_stream_that_is_closed_lets_its_files_go_and_reads_no_more(reverse):
     """Although the stream itself is still held."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr(READ_CACHE, "_bytes_max", 0)
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA)
+    table.reader = Reader(table.storage, table.id, lambda _: True, cache=ReadCache(0))
+    table.reader.limits = ReadLimits(page_rows=-1)
     table.write(rows("ab" * 10_000))
     before = set(open_files.copies_folder().iterdir())
     stream = table.scan(reverse=reverse)

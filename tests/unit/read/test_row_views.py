@@ -33,8 +33,8 @@ def table(tmp_path):
 
 
 @pytest.fixture(params=WAYS)
-def way(request):
-    with reading_by(request.param):
+def way(request, table):
+    with reading_by(table, request.param):
         yield
 
 
@@ -67,20 +67,22 @@ def test_raw_rows_are_those_of_all_files(table, way):
     assert len(tuples(table.scan(raw=False).read_all())) == 5
 
 
+@pytest.mark.parametrize("way", WAYS)
 def test_raw_rows_of_a_table_with_deletes_have_their_kind(tmp_path, way):
     table = made(tmp_path, Latest())
     table.delete(["a"])
     table.write(pa.table({"user": ["b"], "score": [9]}), partial=True)
-    found = table.scan(raw=True).read_all()
-    assert found.column_names == ["user", "score", "game", KIND]
-    kinds = sorted((row["user"], row[KIND], row["game"]) for row in found.to_pylist() if row[KIND])
-    assert kinds == [("a", 2, None), ("b", 1, None)]
-    assert found.num_rows == 7
-    assert sorted(kind or 0 for kind in table.get("a", raw=True)[KIND].to_pylist()) == [0, 0, 2]
-    assert table.get("b").to_pylist() == [{"user": "b", "score": 9, "game": "y"}]
-    assert table.get_many(["b"], raw=True, columns=["user", KIND]).num_rows == 3
-    assert table.scan(raw=True, where=f"{KIND} = 2").read_all().num_rows == 1
-    assert KIND not in table.scan().read_all().column_names
+    with reading_by(table, way):
+        found = table.scan(raw=True).read_all()
+        assert found.column_names == ["user", "score", "game", KIND]
+        kinds = sorted((row["user"], row[KIND], row["game"]) for row in found.to_pylist() if row[KIND])
+        assert kinds == [("a", 2, None), ("b", 1, None)]
+        assert found.num_rows == 7
+        assert sorted(kind or 0 for kind in table.get("a", raw=True)[KIND].to_pylist()) == [0, 0, 2]
+        assert table.get("b").to_pylist() == [{"user": "b", "score": 9, "game": "y"}]
+        assert table.get_many(["b"], raw=True, columns=["user", KIND]).num_rows == 3
+        assert table.scan(raw=True, where=f"{KIND} = 2").read_all().num_rows == 1
+        assert KIND not in table.scan().read_all().column_names
 
 
 def test_raw_rows_are_those_before_the_filter_of_the_table(table):

@@ -12,16 +12,15 @@ from lakebed import Schema
 from lakebed.clock import random_token
 from lakebed.engine.datafusion import expression_context
 from lakebed.engine.workarounds.same_names import options_off
-from lakebed.read.sql import query as module
 
 TRIPS = [{"k": k, "a": a, "d": d} for k, (a, d) in enumerate(product([1, 5, 7], [-1, 2]))]
 
 
 @pytest.fixture
-def lake(monkeypatch):
+def lake():
     """Tables of two files each, which the engine reads."""
-    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
     lake = lakebed.create(f"memory://{random_token()}")
+    lake.sql_engine()[0].in_memory_rows = 0
     schema = Schema({"k": "int64"}, values={"a": "int64", "d": "int64"})
     for name, rows in (("t", TRIPS), ("u", [trip | {"a": 6 - trip["a"]} for trip in TRIPS])):
         table = lake.create_table(name, schema)

@@ -12,6 +12,7 @@ from lakebed.errors import DamagedError
 from lakebed.files.parquet.read_cache import ReadCache, ReadStatistics
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.rows.reader import Reader
+from lakebed.read.rows.request import ReadLimits
 from lakebed.read.rows.sequential_scan import _Slice
 from lakebed.storage import LocalStorage
 from tests.unit.read.cases import TABLE, object_path, one_partition, stored
@@ -21,12 +22,8 @@ ROWS = 5_000
 PAGES = ROWS // 100
 
 
-@pytest.fixture(autouse=True)
-def small(monkeypatch):
-    """Slices of two pages or so, none narrow."""
-    monkeypatch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-    monkeypatch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 10)
-    monkeypatch.setattr("lakebed.read.rows.sequential_scan.SLICE_BYTES", 200 * 20)
+SMALL = ReadLimits(page_rows=-1, scan_first_rows=10, scan_bytes=200 * 20)
+"""Slices of two pages or so, none narrow."""
 
 
 @pytest.fixture
@@ -42,9 +39,15 @@ def file(storage, tmp_path):
     return file
 
 
+def reader_of(storage, memory_limit_bytes=1 << 30):
+    reader = Reader(storage, TABLE, lambda _file: True, lambda: memory_limit_bytes, ReadCache(1 << 20))
+    reader.limits = SMALL
+    return reader
+
+
 @pytest.fixture
 def reader(storage):
-    return Reader(storage, TABLE, lambda _file: True, cache=ReadCache(1 << 20))
+    return reader_of(storage)
 
 
 def keys_in(low, high):
@@ -102,7 +105,7 @@ def test_what_lies_decoded_is_bounded_however_slowly_it_is_taken(reader, file, m
     decoded = []
     decode = _Slice.decode
     monkeypatch.setattr(_Slice, "decode", lambda self: (decoded.append(self.end - self.begin), decode(self))[1])
-    reader = Reader(reader._storage, TABLE, lambda _file: True, lambda: 5 * 8 * 200 * 20, ReadCache(1 << 20))
+    reader = reader_of(reader._storage, 5 * 8 * 200 * 20)
     stream = reader.scan(one_partition((file,), ALL_KEYS, schema=SCHEMA), ["k", "v"], None)
     most = taken = 0
     for batch in stream:

@@ -54,9 +54,13 @@ def answer(lake, statement):
 
 
 @pytest.fixture
-def wide(monkeypatch):
+def wide(lake):
+    over_files(lake)
+
+
+def over_files(lake):
     """Every statement is run over files, as with more rows than are read into memory."""
-    monkeypatch.setattr(module, "IN_MEMORY_ROWS_MAX", 0)
+    lake.sql_engine()[0].in_memory_rows = 0
 
 
 @pytest.fixture
@@ -153,8 +157,9 @@ def test_an_empty_table_has_no_rows(lake):
     assert answer(lake, "SELECT count(*) AS n FROM t WHERE tailnum = 'x'") == [{"n": 0}]
 
 
-def test_a_root_that_the_engine_cannot_read_is_queried_too(wide):
+def test_a_root_that_the_engine_cannot_read_is_queried_too():
     lake = memory_lake()
+    over_files(lake)
     lake.create_table("t", FLIGHTS).write(rows(flight("N1", 1), flight("N2", 2)))
     assert answer(lake, "SELECT count(*) AS n FROM t") == [{"n": 2}]
 
@@ -302,7 +307,7 @@ def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
 
 
 def test_few_rows_that_are_large_are_read_as_files(lake, flights, monkeypatch):
-    monkeypatch.setattr(module, "IN_MEMORY_BYTES_MAX", 10)
+    lake.sql_engine()[0].in_memory_bytes = 10
     read = []
     plain = module.frame_of
     monkeypatch.setattr(module, "frame_of", lambda *args: read.append(args) or plain(*args))
@@ -417,7 +422,8 @@ def on_disk(tmp_path):
     return lake
 
 
-def test_a_file_that_was_lost_is_named(on_disk, wide, tmp_path):
+def test_a_file_that_was_lost_is_named(on_disk, tmp_path):
+    over_files(on_disk)
     assert answer(on_disk, "SELECT count(*) AS n FROM flights") == [{"n": 2}]
     lost = next(tmp_path.rglob("*.parquet"))
     lost.unlink()
@@ -425,7 +431,8 @@ def test_a_file_that_was_lost_is_named(on_disk, wide, tmp_path):
         on_disk.sql("SELECT count(*) FROM flights").read_all()
 
 
-def test_a_file_that_vanishes_before_the_plan_that_is_run_is_named(on_disk, wide, tmp_path, monkeypatch):
+def test_a_file_that_vanishes_before_the_plan_that_is_run_is_named(on_disk, tmp_path, monkeypatch):
+    over_files(on_disk)
     lost = next(tmp_path.rglob("*.parquet"))
     start = DataFrame.execute_stream
 
@@ -438,7 +445,8 @@ def test_a_file_that_vanishes_before_the_plan_that_is_run_is_named(on_disk, wide
         on_disk.sql("SELECT count(*) FROM flights").read_all()
 
 
-def test_a_file_that_is_damaged_is_named(on_disk, wide, tmp_path):
+def test_a_file_that_is_damaged_is_named(on_disk, tmp_path):
+    over_files(on_disk)
     damaged = next(tmp_path.rglob("*.parquet"))
     content = bytearray(damaged.read_bytes())
     content[4:400] = bytes(396)
@@ -490,11 +498,11 @@ def test_any_table_answers_like_a_plain_list(batches, partitions, gone, where, m
     )
     wanted = [one for one in left if eval(_between(python), {}, dict(one))]
     key = lambda one: (one["a"], one["b"], one["v"])  # noqa: E731
-    for limit in (module.IN_MEMORY_ROWS_MAX, 0):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "IN_MEMORY_ROWS_MAX", limit)
-            assert sorted(answer(lake, f"SELECT * FROM t WHERE {where}"), key=key) == sorted(wanted, key=key)
-            assert answer(lake, f"SELECT count(*) AS n FROM t WHERE {where}") == [{"n": len(wanted)}]
+    engine, _ = lake.sql_engine()
+    for limit in (engine.in_memory_rows, 0):
+        engine.in_memory_rows = limit
+        assert sorted(answer(lake, f"SELECT * FROM t WHERE {where}"), key=key) == sorted(wanted, key=key)
+        assert answer(lake, f"SELECT count(*) AS n FROM t WHERE {where}") == [{"n": len(wanted)}]
 
 
 def _between(condition):

@@ -11,6 +11,7 @@ import lakebed
 from lakebed import KeyRange, NotRetainedError, Schema, clock
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
+from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.write.run import FileTarget, write_files
 
@@ -49,8 +50,9 @@ STEPS = st.lists(
 class Twin:
     """A table, and the list of rows that it has to be like."""
 
-    def __init__(self):
+    def __init__(self, way="narrow"):
         self.table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA, settings=SMALL)
+        self.table.reader.limits = WAYS[way]
         self.rows = []
         self.written = 0
         self.past = []
@@ -146,35 +148,41 @@ READS = st.fixed_dictionaries(
 )
 
 
-@pytest.fixture(scope="module", params=["narrow", "wide", "cut small"])
+WAYS = {
+    "narrow": ReadLimits(),
+    "wide": ReadLimits(page_rows=-1),
+    "cut small": ReadLimits(
+        page_rows=-1,
+        slice_bytes=3000,
+        slice_file_bytes=1,
+        last_slice_bytes=100,
+        scan_first_rows=7,
+        scan_bytes=500,
+        multi_get_rows=10,
+        held_share=2**29,
+        fan_in=2,
+        prefix_skipped=0,
+        prefix_pages=3,
+    ),
+}
+
+
+@pytest.fixture(scope="module", params=WAYS)
 def way(request):
     """Small tables are read in pages by nature; here also by the engine, in slices, small bunches and levels.
 
     Those last with nothing kept between two looks at a file.
     """
-    with pytest.MonkeyPatch.context() as patch:
-        if request.param != "narrow":
-            patch.setattr("lakebed.read.rows.page_read.ROWS_MAX", -1)
-        if request.param == "cut small":
-            patch.setattr("lakebed.read.rows.slices.SLICE_BYTES", 3000)
-            patch.setattr("lakebed.read.rows.slices.SLICE_FILE_BYTES", 1)
-            patch.setattr("lakebed.read.rows.slices.LAST_BYTES", 100)
-            patch.setattr("lakebed.read.rows.sequential_scan.FIRST_ROWS", 7)
-            patch.setattr("lakebed.read.rows.sequential_scan.SLICE_BYTES", 500)
-            patch.setattr("lakebed.read.rows.multi_get_batches.BATCH_ROWS_MAX", 10)
-            patch.setattr("lakebed.read.rows.reader.HELD_SHARE", 2**29)
-            patch.setattr("lakebed.read.rows.reader.FAN_IN_MAX", 2)
-            patch.setattr("lakebed.read.rows.prefix_scan.SKIPPED_MAX", 0)
-            patch.setattr("lakebed.read.rows.prefix_scan.PAGES_MAX", 3)
-            lakebed.set_read_cache_bytes(0)
-        yield request.param
-        lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
+    if request.param == "cut small":
+        lakebed.set_read_cache_bytes(0)
+    yield request.param
+    lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
 
 
 @settings(max_examples=settings.default.max_examples // 5)
 @given(STEPS, st.lists(READS, min_size=1, max_size=4), st.lists(KEYS, max_size=40))
 def test_a_table_reads_like_a_sorted_list(way, steps, reads, keys):
-    twin = Twin()
+    twin = Twin(way)
     for step in steps:
         twin.do(*step)
     check_keys(twin, keys)

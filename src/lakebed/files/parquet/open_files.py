@@ -48,17 +48,21 @@ if TYPE_CHECKING:
 
     from lakebed.storage.contract import Storage
 
-COPY_BYTES_MAX = 16 * 1024 * 1024
-"""Up to this size one request for the whole file is faster than several: 0.16 s at 100 MB/s, five round trips."""
-
-TAIL_BYTES = 512 * 1024
-"""The bytes of a larger file fetched with its footer: page indexes of a few million rows, in 5 ms at 100 MB/s."""
-
 OPENED_AT_ONCE = 16
 """Files opened concurrently on a store, where each takes a round trip: up to this many copies of 16 MiB at a time."""
 
 _FOOTER_TIMES = 8
 """The size of a decoded footer, as a multiple of the stored one; an estimate."""
+
+
+class FetchLimits(Struct, frozen=True):
+    """How much of a file on a store is fetched at once."""
+
+    copy_bytes: int = 16 * 1024 * 1024
+    """Up to this size one request for the whole file is faster than several: 0.16 s at 100 MB/s, five round trips."""
+
+    tail_bytes: int = 512 * 1024
+    """The bytes of a larger file fetched with its footer: page indexes of a few million rows, in 5 ms at 100 MB/s."""
 
 
 class LocalCopy:
@@ -150,6 +154,7 @@ class OpenFiles:
         # Two stores in memory may have the same URL.
         self.scope = f"{storage.url if storage.locality.shared else random_token()}/{table_id}"
         self._folder = storage.folder
+        self.limits = FetchLimits()
         self._is_ranged = storage.locality is Locality.REMOTE
 
     @property
@@ -170,7 +175,7 @@ class OpenFiles:
         if cached is not None:
             return cached
         # If two threads open it at once, the later one is cached, and the other is released by its query.
-        opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > COPY_BYTES_MAX)
+        opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > self.limits.copy_bytes)
         self._keep(opened)
         return opened
 
@@ -359,7 +364,11 @@ class OpenFiles:
         """Return the footer of a file on a store and what lies before it, in one request."""
         # It includes the block digests, and begins with a block.
         digests = DIGEST_BYTES * (file.size_bytes // BLOCK_BYTES + 1)
-        offset = max(0, file.size_bytes - max(TAIL_BYTES, file.footer_bytes) - digests) // BLOCK_BYTES * BLOCK_BYTES
+        offset = (
+            max(0, file.size_bytes - max(self.limits.tail_bytes, file.footer_bytes) - digests)
+            // BLOCK_BYTES
+            * BLOCK_BYTES
+        )
         length = file.size_bytes - offset
         try:
             return FileTail(offset, self._fetch_ranges(file, [(offset, length)])[0])

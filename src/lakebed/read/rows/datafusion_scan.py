@@ -152,7 +152,9 @@ class ScanEngine:
             values = zip(fields, scalars(fields, request.point.values), strict=True)
             yield request.keys, reduce(and_, (key_column(field) == lit(value) for field, value in values))
             return
-        for keys in forwards([PagedFile(opened, request.schema, self._files) for opened in files], request.keys):
+        for keys in forwards(
+            [PagedFile(opened, request.schema, self._files) for opened in files], request.keys, request.limits
+        ):
             whole = all(opened.file.lies_in(keys) for opened in files)
             yield keys, None if whole else inside(request.schema.codec, keys)
 

@@ -41,9 +41,6 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 
-ALONE = 4
-"""Batches that are merged before a thread is started to read ahead: small reads have no more."""
-
 
 class MergeSchemas:
     """The merge schemas of one table; cached, because a lookup takes less time than making one."""
@@ -98,7 +95,7 @@ def merged_rows(
     and of the predicate.
     """
     # Closed in the reverse order: the thread must have ended.
-    with closing(rows), closing(ahead(rows)) as following:
+    with closing(rows), closing(ahead(rows, request.limits.merged_alone)) as following:
         first = next(rows, None)
         if first is None:
             return
@@ -111,9 +108,9 @@ def merged_rows(
             yield Unfiltered(exact) if unfiltered else exact
 
 
-def ahead(rows: Iterator[Item]) -> Generator[Item]:
-    """Return the same items. After the first few, another thread reads the next one while one is merged."""
-    for _ in range(ALONE):
+def ahead(rows: Iterator[Item], alone: int) -> Generator[Item]:
+    """Return the same items. After the first ``alone``, another thread reads the next one while one is merged."""
+    for _ in range(alone):
         one = next(rows, None)
         if one is None:
             return

@@ -43,11 +43,8 @@ if TYPE_CHECKING:
     from lakebed.read.rows.multi_get import PartKeys
     from lakebed.read.rows.request import KeyList, ReadRequest
 
-BATCH_ROWS_MAX = 65_536
-"""The decoded rows of a batch: about 8 ms of work, against 0.5 ms that a batch costs."""
-
 BATCH_BYTES_MAX = 4 * 1024 * 1024
-"""The same for wide rows, in bytes of stored pages."""
+"""The size of a batch of wide rows, in bytes of stored pages."""
 
 
 def read_keys(
@@ -242,7 +239,9 @@ def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:
             yield _Batch((probe,), search)
             gathered, share = [], 0.0
             continue
-        rows_max = max(1, min(BATCH_ROWS_MAX, BATCH_BYTES_MAX * group.rows // max(1, group.size_bytes)))
+        rows_max = max(
+            1, min(search.request.limits.multi_get_rows, BATCH_BYTES_MAX * group.rows // max(1, group.size_bytes))
+        )
         for piece, rows in probe.pieces(rows_max):
             if gathered and share + rows / rows_max > 1:
                 yield _Batch(tuple(gathered), search)

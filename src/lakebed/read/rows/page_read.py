@@ -34,18 +34,8 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field
     from lakebed.read.rows.request import ReadRequest
 
-ROWS_MAX = 32_768
-BYTES_MAX = 8 * 1024 * 1024
-"""The most rows and decompressed bytes of the pages of one read."""
-
 AT_ONCE_ROWS_MAX = 8_192
 """Up to this many rows of a row group, all columns are decoded with the keys; beyond it, only pages with a result."""
-
-SHARE_FILES = 8
-"""The files that share these limits; more files have multiples of them. Each file decodes up to a page too many at both
-ends, 2,000 rows, and the engine plans for one or two milliseconds per file, several times the cost of a page."""
-
-SHARES_MAX = 16  # 128 MiB
 
 NEAR_FILES = 8
 """With a limit, a read of this many overlapping files first tries the keys near the first one only."""
@@ -75,8 +65,9 @@ class PageReader:
         fields = request.fields(with_keys=len(files) > 1)
         if not all(opened.footer.gives_pages(fields) for opened in files):
             return None
-        shares = min(-(-len(files) // SHARE_FILES), SHARES_MAX)
-        at_most = (ROWS_MAX * shares, BYTES_MAX * shares)
+        limits = request.limits
+        shares = min(-(-len(files) // limits.share_files), limits.shares_max)
+        at_most = (limits.page_rows * shares, limits.page_bytes * shares)
         if request.limit is not None and len(files) >= NEAR_FILES:
             near = self._near(files, request, request.limit)
             if near is not None:
@@ -96,9 +87,7 @@ class PageReader:
         Limit and predicate are not applied. ``otherwise`` reads what does not fit into bounded memory by pages: many or
         large rows with nested columns, and very many rows of one key.
         """
-        from lakebed.read.rows.slices import SLICE_BYTES
-
-        bytes_max = max(memory_limit_bytes // _SCAN_SHARE, _SCAN_SLICES * SLICE_BYTES)
+        bytes_max = max(memory_limit_bytes // _SCAN_SHARE, _SCAN_SLICES * request.limits.slice_bytes)
         if all(one.footer.gives_pages(request.fields(with_keys=True)) for one in files):
             return self._sliced(files, request, bytes_max, otherwise)
         few = self._few(files, request, bytes_max) if all(one.footer.paged for one in files) else None
@@ -110,7 +99,7 @@ class PageReader:
         from lakebed.read.rows.slices import forwards
 
         fields = request.fields(with_keys=len(files) > 1)
-        slices = forwards([self._paged(one, request, ReadStatistics()) for one in files], request.keys)
+        slices = forwards([self._paged(one, request, ReadStatistics()) for one in files], request.keys, request.limits)
 
         def read(keys: EncodedRange) -> tuple[EncodedRange, list[pa.RecordBatch] | None, ReadStatistics]:
             part = replace(request, keys=keys, statistics=ReadStatistics())
@@ -138,7 +127,7 @@ class PageReader:
             end = file.opened.file.rows if request.keys.max is None else rank(file, request.keys.max)
             cuts += cuts_at(file, range(first, end))
         content_bytes = sum(cut.file.footer.content_bytes_of(len(cut.rows)) for cut in cuts)
-        if content_bytes > bytes_max or sum(len(cut.rows) for cut in cuts) > ROWS_MAX:
+        if content_bytes > bytes_max or sum(len(cut.rows) for cut in cuts) > request.limits.page_rows:
             return None
         fields = request.fields(with_keys=len(files) > 1)
         request.statistics.files.update(cut.file.opened.file.id for cut in cuts)

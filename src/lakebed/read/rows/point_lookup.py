@@ -35,7 +35,7 @@ from lakebed.model.keys import EncodedRange, successor
 from lakebed.read.rows import page_read
 from lakebed.read.rows.merged_rows import MergeSchemas, has_whole_row, merge_one_key
 from lakebed.read.rows.plan import is_merged
-from lakebed.read.rows.request import Point, ReadRequest
+from lakebed.read.rows.request import Point, ReadLimits, ReadRequest
 from lakebed.read.rows.row_stream import exactly
 from lakebed.storage import telemetry
 
@@ -74,7 +74,7 @@ class PointLookup:
         self._merge_schemas = merge_schemas
 
     def get(
-        self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None
+        self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None, limits: ReadLimits
     ) -> pa.Table | TooMuch | SomeHidden:
         """Return all rows of one key of a table at a state, ordered by sort key; see
         :meth:`lakebed.table.table.Table.get`.
@@ -100,7 +100,7 @@ class PointLookup:
         values = schema.codec.decode_bound(encoded).values
         point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
         keys = EncodedRange(encoded, successor(encoded))
-        request = ReadRequest(schema, keys, names, point=point, merge=state.merge)
+        request = ReadRequest(schema, keys, names, point=point, merge=state.merge, limits=limits)
         try:
             if len(files) > 1:
                 files = list(self.candidates(files, request))
@@ -204,8 +204,9 @@ class PointLookup:
         """Return the rows of one file after another; at most ``limit`` rows of each file."""
         schema, point, limit = request.schema, request.point, request.limit
         assert point is not None
-        shares = min(-(-len(files) // page_read.SHARE_FILES), page_read.SHARES_MAX)
-        rows_left, bytes_left = page_read.ROWS_MAX * shares, page_read.BYTES_MAX * shares
+        limits = request.limits
+        shares = min(-(-len(files) // limits.share_files), limits.shares_max)
+        rows_left, bytes_left = limits.page_rows * shares, limits.page_bytes * shares
         cuts: list[Cut] = []
         for file in files:
             for cut in _cuts(file, point, limit):

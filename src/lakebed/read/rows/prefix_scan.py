@@ -42,12 +42,6 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
     from lakebed.read.rows.reader import Reader
 
-PAGES_MAX = 64
-"""Pages of a row group decoded together, at most: 128,000 rows of key columns, with the default ``page_rows``."""
-
-SKIPPED_MAX = 8
-"""So many pages take as long to decode, along with others, as one page by itself does."""
-
 PARTS_AT_ONCE = 16
 """Partitions scanned side by side on a store, where each page takes a round trip."""
 
@@ -179,7 +173,7 @@ class _Cursor:
 
     def _decode(self, file: PagedFile, bound: bytes) -> list[bytes]:
         """Return the prefixes of the first pages that have a row in the range and not below the bound."""
-        wanted = self._keys.intersect(EncodedRange(bound))
+        wanted, limits = self._keys.intersect(EncodedRange(bound)), self._reader.limits
         for position in file.footer.fences.reaching(wanted):
             group = file.footer.groups[position]
             if file.footer.paged:
@@ -192,8 +186,8 @@ class _Cursor:
             stop = len(starts) if wanted.max is None else bisect_left(starts, wanted.max)
             while low < stop:
                 group_before, page_before = self._next
-                near = group_before == position and low - page_before <= SKIPPED_MAX
-                self._pages = min(2 * self._pages, PAGES_MAX) if near else 1
+                near = group_before == position and low - page_before <= limits.prefix_skipped
+                self._pages = min(2 * self._pages, limits.prefix_pages) if near else 1
                 high = min(low + self._pages, stop)
                 self._next = (position, high)
                 cut = Cut(file, position, group, range(firsts[low], firsts[high]))

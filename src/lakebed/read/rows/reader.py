@@ -44,7 +44,7 @@ from lakebed.read.rows.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.rows.page_read import PageReader
 from lakebed.read.rows.plan import QueryPlan, is_merged
 from lakebed.read.rows.point_lookup import PointLookup, SomeHidden, TooMuch
-from lakebed.read.rows.request import KeyList, ReadRequest, parts
+from lakebed.read.rows.request import LIMITS, KeyList, ReadRequest, parts
 from lakebed.read.rows.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
 from lakebed.read.rows.visible_rows import visible_rows, visible_where
 
@@ -57,19 +57,9 @@ if TYPE_CHECKING:
     from lakebed.read.rows.multi_get import PartKeys
     from lakebed.storage.contract import Storage
 
-FAN_IN_MAX = 40
 FAN_IN_MIN = 4
 INPUT_BYTES = 12 * 1024 * 1024
-"""Each input of a merge holds about 2.5 MiB and eight batches of 8,192 rows: 40, with 100 bytes a row, 0.35 GiB."""
-
-FILES_AT_ONCE = 256
-"""Files that one batch of a multi-get holds open."""
-
-POINT_BYTES = 128 * 1024
-"""About the bytes of pages and indexes that are fetched for one key of a file on a store."""
-
-HELD_SHARE = 4
-"""The part of the memory limit that a slice of a reverse scan may hold; rows beyond it go to local disk."""
+"""About what an input of a merge holds; a merge has at least ``FAN_IN_MIN`` inputs."""
 
 MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
@@ -89,6 +79,7 @@ class Reader:
         self._storage = storage
         self._table_id = table_id
         self._memory_limit_bytes = memory_limit_bytes
+        self.limits = LIMITS
         self._files = OpenFiles(storage, table_id, keeps, cache)
         self._page_reader = PageReader(self._files)
         self.merge_schemas = MergeSchemas()
@@ -98,7 +89,7 @@ class Reader:
 
     def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
         """Return all rows of one key, ordered by sort key. Raises as :meth:`scan`, and BadKeyError."""
-        found = self._points.get(state, key, columns)
+        found = self._points.get(state, key, columns, self.limits)
         if isinstance(found, SomeHidden):
             return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
         if isinstance(found, TooMuch):
@@ -134,7 +125,9 @@ class Reader:
         schema = plan.schema.arrow_of(names)
         counted = ReadStatistics() if statistics is None else statistics
         where = visible_where(plan, where)
-        request = ReadRequest(plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge)
+        request = ReadRequest(
+            plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge, limits=self.limits
+        )
         batches = (part for batch in self._passing_rows(plan, request, schema) for part in bounded(batch))
         return RowStream(schema, timed_batches(batches, "scan", self._table_id, counted))
 
@@ -196,9 +189,15 @@ class Reader:
             bounds = EncodedRange(keys[0], successor(keys[-1]))
             among = KeyList.of(state.created, keys)
             request = ReadRequest(
-                state.created, bounds, tuple(schema.names), among=among, statistics=counted, merge=state.merge
+                state.created,
+                bounds,
+                tuple(schema.names),
+                among=among,
+                statistics=counted,
+                merge=state.merge,
+                limits=self.limits,
             )
-            for parts in gathered(keys_by_part(state, keys), FILES_AT_ONCE):
+            for parts in gathered(keys_by_part(state, keys), self.limits.files_at_once):
                 files = list({file.id: file for part in parts for file in part.files}.values())
                 merged = any(is_merged(state.merge, part.files) for part in parts)
                 below = self.merge_schemas.below(request, files) if merged else request
@@ -217,7 +216,9 @@ class Reader:
         schema = request.schema
         opened = self._files.open_all(files, schema)
         count = sum((part.last - part.first) * len(part.files) for part in parts)
-        by_pages = count * POINT_BYTES < sum(each.file.size_bytes for each in opened if each.path is None)
+        by_pages = count * request.limits.point_bytes < sum(
+            each.file.size_bytes for each in opened if each.path is None
+        )
         fields = (*schema.row_key, *multi_get_fields(request, sorted_rows=True))
         ready = {
             each.file.id: each
@@ -291,7 +292,7 @@ class Reader:
 
         with self.attribute_errors(files, request.where):
             opened = [self._files.open(file, request.schema) for file in files]
-        slices = backwards([self._paged(one, request.schema) for one in opened], request.keys)
+        slices = backwards([self._paged(one, request.schema) for one in opened], request.keys, request.limits)
         while True:
             with self.attribute_errors(files, request.where):
                 keys = next(slices, None)
@@ -301,7 +302,7 @@ class Reader:
             reaching = [file for file in files if file.reaches(keys)]
             with closing(self._live_rows(reaching, slice_request)) as rows:
                 first = next(rows, None)
-                hold_bytes = self._memory_limit_bytes() // HELD_SHARE
+                hold_bytes = self._memory_limit_bytes() // request.limits.held_share
                 if isinstance(first, Unfiltered):
                     # Either all batches of a slice are unfiltered, or none is.
                     few = (one.rows for one in chain((first,), rows) if isinstance(one, Unfiltered))
@@ -348,7 +349,9 @@ class Reader:
 
         if len(opened) == 1 and is_sequential(opened[0], request):
             return sequential_scan(opened[0], request, limit_bytes, self._files)
-        if request.point is None and len(files) > min(FAN_IN_MAX, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)):
+        if request.point is None and len(files) > min(
+            request.limits.fan_in, max(FAN_IN_MIN, limit_bytes // INPUT_BYTES)
+        ):
             local = [self._files.local(file, request.schema) for file in files]
             return self.engine().merge_in_levels(local, request, limit_bytes)
         if any(one.path is None or one.footer.is_wide for one in opened):

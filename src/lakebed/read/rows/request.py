@@ -1,8 +1,8 @@
 """Read requests: which keys, columns and rows a read, or a part of it, is for.
 
-Core types: :class:`ReadRequest`, :class:`Point`, :class:`KeyList`. A scan has one request for the whole read. The
-reader derives a request for each part of the table (:func:`parts`), with its key range and the remaining limit. Pure:
-no I/O.
+Core types: :class:`ReadRequest`, :class:`ReadLimits`, :class:`Point`, :class:`KeyList`. A scan has one request for the
+whole read. The reader derives a request for each part of the table (:func:`parts`), with its key range and the
+remaining limit. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -64,13 +64,72 @@ class KeyList(Struct, frozen=True):
         return cls(encoded, values, HashedKeys(schema.row_key, values, encoded))
 
 
+class ReadLimits(Struct, frozen=True):
+    """How much one step of a read takes at once: bounds of memory, and the sizes from which another way is faster."""
+
+    page_rows: int = 32_768
+    page_bytes: int = 8 * 1024 * 1024
+    """The most rows and decompressed bytes of the pages of one read by pages."""
+
+    share_files: int = 8
+    """The files that share these two; more files have multiples of them. Each file decodes up to a page too many at
+    both ends, 2,000 rows, and the engine plans for one or two milliseconds per file, several times the cost of a page.
+    """
+
+    shares_max: int = 16
+    """The most multiples of them: 128 MiB."""
+
+    fan_in: int = 40
+    """The files that are merged at once: each input holds about 2.5 MiB and eight batches of 8,192 rows, so that 40,
+    with 100 bytes a row, take 0.35 GiB."""
+
+    files_at_once: int = 256
+    """Files that one batch of a multi-get holds open."""
+
+    point_bytes: int = 128 * 1024
+    """About the bytes of pages and indexes that are fetched for one key of a file on a store."""
+
+    multi_get_rows: int = 65_536
+    """The decoded rows of a batch of a multi-get: about 8 ms of work, against 0.5 ms that a batch costs."""
+
+    held_share: int = 4
+    """The part of the memory limit that a slice of a reverse scan may hold; rows beyond it go to local disk."""
+
+    slice_bytes: int = 8 * 1024 * 1024
+    """The size of a slice of a key range: planning one takes about 2 ms, decoding it 40 ms or more."""
+
+    slice_file_bytes: int = 2 * 1024 * 1024
+    """Its size for each file: each decodes up to a page too many at both ends of a slice, about 0.05 MB or 2.5%."""
+
+    last_slice_bytes: int = 128 * 1024
+    """The size of the first slice from the end, for callers that want a few rows; each following one doubles it."""
+
+    scan_bytes: int = 8 * 1024 * 1024
+    """The decoded rows of a slice of a sequential scan: it costs one millisecond besides decoding, which takes 15."""
+
+    scan_first_rows: int = 8_192
+    """The rows of the first slice of a sequential scan; each following one has at most twice as many."""
+
+    prefix_pages: int = 64
+    """Pages that a prefix scan decodes together: 128,000 rows of key columns, with the default ``page_rows``."""
+
+    prefix_skipped: int = 8
+    """So many pages take as long to decode, along with others, as one page by itself does."""
+
+    merged_alone: int = 4
+    """Batches that are merged before a thread is started to read ahead: small reads have no more."""
+
+
+LIMITS = ReadLimits()
+
+
 class ReadRequest(Struct, frozen=True):
     """At most ``limit`` rows with keys in a range, as rows of the schema, with the columns ``names``.
 
     ``point`` is set if the range is a single key, ``among`` if only the keys of a list are requested. Rows for which
     ``where`` is not true are left out and do not count for the limit. With ``reverse`` the last row comes first.
     Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of the schema
-    ``merged_as``. ``statistics`` counts the work of the read.
+    ``merged_as``. ``statistics`` counts the work of the read, ``limits`` bounds it.
     """
 
     schema: Schema
@@ -84,6 +143,7 @@ class ReadRequest(Struct, frozen=True):
     among: KeyList | None = None
     merge: MergeMode = KEEP_ALL
     merged_as: Schema | None = None
+    limits: ReadLimits = LIMITS
 
     def before_where(self) -> ReadRequest:
         """Return the request without its predicate and limit, with the columns that the predicate needs."""

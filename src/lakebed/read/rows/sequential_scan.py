@@ -31,12 +31,6 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.read.rows.request import ReadRequest
 
-SLICE_BYTES = 8 * 1024 * 1024
-"""The decoded rows of a slice. A slice costs one millisecond besides decoding, which takes 15."""
-
-FIRST_ROWS = 8_192
-"""The rows of the first slice; each following one has at most twice as many."""
-
 BATCH_ROWS = 8_192
 
 _SLICE_SHARE = 4
@@ -53,7 +47,7 @@ def sequential_scan(
 ) -> Generator[pa.RecordBatch]:
     """Return the requested rows, in order; with a limit, a few more. ``files`` fetches parts of a file on a store."""
     cores = pa.cpu_count()
-    ahead_max = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * SLICE_BYTES)))
+    ahead_max = max(1, min(2 * cores + 1, memory_limit_bytes // (_SLICE_SHARE * 2 * request.limits.scan_bytes)))
     slicer = _Slicer(opened, request, files)
     under_way: deque[Future[_Decoded]] = deque()
     threads = ThreadPoolExecutor(min(cores, ahead_max), "lakebed-scan")
@@ -122,7 +116,7 @@ class _Slicer:
         self._opened = opened
         self._files = files
         self._request = request
-        self._rows = FIRST_ROWS
+        self._rows = request.limits.scan_first_rows
         self._row_bytes = 1
 
     def rows_of(self, decoding: Future[_Decoded]) -> Iterator[pa.RecordBatch]:
@@ -158,7 +152,7 @@ class _Slicer:
     def _end(self, pages: KeyPages, begin: int, group: RowGroup) -> int:
         """Return the end of a slice that begins at this row: the end of a page, if one is near enough."""
         row_bytes = max(self._row_bytes, group.size_bytes // max(1, group.rows))
-        end = begin + max(1, min(self._rows, SLICE_BYTES // row_bytes))
+        end = begin + max(1, min(self._rows, self._request.limits.scan_bytes // row_bytes))
         self._rows *= 2
         firsts = pages.first_rows
         page = firsts[bisect_right(firsts, end) - 1]

@@ -21,21 +21,13 @@ import pyarrow as pa
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.sorting.sort import arrow_options
 from lakebed.model.keys import EncodedRange
+from lakebed.read.rows.request import ReadLimits
 from lakebed.storage.disk_space import scratch_folder, writing_to
 
-SLICE_BYTES = 8 * 1024 * 1024
-"""Planning a slice takes about 2 ms, decoding it 40 ms or more."""
 
-SLICE_FILE_BYTES = 2 * 1024 * 1024
-"""Each file decodes up to a page too many at both ends of a slice, about 0.05 MB: 2.5% of this size."""
-
-LAST_BYTES = 128 * 1024
-"""The size of the first slice from the end, for callers that want a few rows; each following one doubles it."""
-
-
-def forwards(files: Sequence[PagedFile], keys: EncodedRange) -> Iterator[EncodedRange]:
+def forwards(files: Sequence[PagedFile], keys: EncodedRange, limits: ReadLimits) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, in key order."""
-    begin, size, slice_bytes = keys.min, 0, _slice_bytes(files)
+    begin, size, slice_bytes = keys.min, 0, _slice_bytes(files, limits)
     starts = (_starts(file, keys) for file in files)
     for start, size_bytes in heapq.merge(*starts):
         if size >= slice_bytes and start > begin:
@@ -45,20 +37,20 @@ def forwards(files: Sequence[PagedFile], keys: EncodedRange) -> Iterator[Encoded
     yield EncodedRange(begin, keys.max)
 
 
-def backwards(files: Sequence[PagedFile], keys: EncodedRange) -> Iterator[EncodedRange]:
+def backwards(files: Sequence[PagedFile], keys: EncodedRange, limits: ReadLimits) -> Iterator[EncodedRange]:
     """Disjoint slices of the range, the last one first; the first few are small."""
-    end, size, slice_bytes = keys.max, 0, LAST_BYTES
+    end, size, slice_bytes = keys.max, 0, limits.last_slice_bytes
     starts = (_starts(file, keys, last_first=True) for file in files)
     for start, size_bytes in heapq.merge(*starts, reverse=True):
         size += size_bytes
         if size >= slice_bytes and keys.min < start and (end is None or start < end):
             yield EncodedRange(start, end)
-            end, size, slice_bytes = start, 0, min(2 * slice_bytes, _slice_bytes(files))
+            end, size, slice_bytes = start, 0, min(2 * slice_bytes, _slice_bytes(files, limits))
     yield EncodedRange(keys.min, end)
 
 
-def _slice_bytes(files: Sequence[PagedFile]) -> int:
-    return max(SLICE_BYTES, len(files) * SLICE_FILE_BYTES)
+def _slice_bytes(files: Sequence[PagedFile], limits: ReadLimits) -> int:
+    return max(limits.slice_bytes, len(files) * limits.slice_file_bytes)
 
 
 def _starts(file: PagedFile, keys: EncodedRange, *, last_first: bool = False) -> Iterator[tuple[bytes, int]]:

@@ -79,11 +79,6 @@ if TYPE_CHECKING:
 
     Tabular = Snapshot | RestrictedSnapshot
 
-IN_MEMORY_ROWS_MAX = 10_000
-"""As many rows are read without the engine in about 10 ms, which is what it costs to open files in it."""
-
-IN_MEMORY_BYTES_MAX = 16 * 1024 * 1024
-
 _CATALOG = "lakebed"
 _SCHEMA = "tables"
 _OPTIONS = {
@@ -113,10 +108,9 @@ class _Scans:
         """The number of rows that are enough, no matter which; None for all rows of the ranges."""
         return None if None in self.fetches else sum(fetch or 0 for fetch in self.fetches)
 
-    @property
-    def are_many(self) -> bool:
-        """Whether the limit, or its absence, allows more rows than fit into memory."""
-        return self.limit is None or self.limit > IN_MEMORY_ROWS_MAX
+    def may_exceed(self, rows: int) -> bool:
+        """Return whether the limit, or its absence, allows more than this many rows."""
+        return self.limit is None or self.limit > rows
 
 
 class SqlEngine:
@@ -131,6 +125,9 @@ class SqlEngine:
         self._described = InformationSchema((_CATALOG, _SCHEMA), names, self._schema_of)
         self._context: SessionContext | None = None
         self._limit_bytes = 0
+        self.in_memory_rows = 10_000
+        """As many rows are read past DataFusion in about 10 ms, which is what it costs to open files in it."""
+        self.in_memory_bytes = 16 * 1024 * 1024
 
     def run(self, text: str, memory_limit_bytes: int) -> RowStream:
         """Return the rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
@@ -179,7 +176,8 @@ class SqlEngine:
             keys = either(scans[name].keys)
             ranges = key_ranges(keys, snapshot.schema.codec)
             scan = scans[name]
-            rows = None if ranges == (ALL_KEYS,) and scan.are_many else _few(snapshot, ranges, keys, scan)
+            many = ranges == (ALL_KEYS,) and scan.may_exceed(self.in_memory_rows)
+            rows = None if many else self._few(snapshot, ranges, keys, scan)
             if rows is None:
                 read.append(_engine_frame(snapshot, ranges, keys, scan))
                 tables[name] = Table(read[-1][1].rows)
@@ -196,6 +194,26 @@ class SqlEngine:
                 off = (*off, error.option)
             else:
                 return schema, batches_of(frame, stream, schema, read)
+
+    def _few(self, snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> pa.Table | None:
+        """Return the rows that the scans need, if they are few; else None.
+
+        Nullable columns that the statement does not need are null.
+        """
+        schema = snapshot.schema
+        read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
+        batches: list[pa.RecordBatch] = []
+        rows = size_bytes = 0
+        with _scanned_rows(snapshot, ranges, keys, read, scans.limit) as reader:
+            for batch in reader:
+                batches.append(batch)
+                rows += batch.num_rows
+                size_bytes += batch.nbytes
+                if rows > self.in_memory_rows or size_bytes > self.in_memory_bytes:
+                    return None
+            found = pa.Table.from_batches(batches, reader.schema)
+        columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.stored_type) for f in schema.fields]
+        return pa.table(columns, schema=schema.arrow)
 
     def _about(self, about: TableList | TableColumns | ColumnSummary, memory_limit_bytes: int) -> pa.Table:
         """Return the answer to a statement about tables."""
@@ -393,24 +411,3 @@ def _engine_frame(
         return snapshot.copied(ranges, keys, scans.columns)
     planned = over_partitions(plan(snapshot.state, ranges, keys), snapshot.state)
     return snapshot.reader, frame_of(planned, snapshot.reader, scans.columns)
-
-
-def _few(snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> pa.Table | None:
-    """Return the rows that the scans need, if they are few; else None.
-
-    Nullable columns that the statement does not need are null.
-    """
-    schema = snapshot.schema
-    read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
-    batches: list[pa.RecordBatch] = []
-    rows = size_bytes = 0
-    with _scanned_rows(snapshot, ranges, keys, read, scans.limit) as reader:
-        for batch in reader:
-            batches.append(batch)
-            rows += batch.num_rows
-            size_bytes += batch.nbytes
-            if rows > IN_MEMORY_ROWS_MAX or size_bytes > IN_MEMORY_BYTES_MAX:
-                return None
-        found = pa.Table.from_batches(batches, reader.schema)
-    columns = [found.column(f.name) if f.name in read else pa.nulls(rows, f.stored_type) for f in schema.fields]
-    return pa.table(columns, schema=schema.arrow)
