@@ -19,7 +19,7 @@ from lakebed import KeyRange, Schema, aio, clock
 from lakebed.errors import Code
 from lakebed.model.schema import Field, Generated
 from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
-from lakebed.read.snapshot import table_reads
+from lakebed.read.snapshot import versions
 from tests.adversarial.tables import assert_whole
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"v": "double", "s": "string"})
@@ -305,7 +305,7 @@ def run(coroutine):
 @pytest.fixture
 def instance(monkeypatch, tmp_path):
     # Disables the wait for a version that does not exist yet.
-    monkeypatch.setattr(table_reads, "WAIT_S", 0.0)
+    monkeypatch.setattr(versions, "WAIT_S", 0.0)
     monkeypatch.chdir(tmp_path)
     made = lakebed.create(f"memory://{clock.random_token()}")
     made.create_table("t", SCHEMA).write(rows())

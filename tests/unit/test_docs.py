@@ -19,7 +19,7 @@ from lakebed.cli import main
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
-from lakebed.read.snapshot.handles import RowConversions
+from lakebed.read.snapshot.handles import TableHandle
 from lakebed.read.snapshot.snapshot import Readable, Snapshot
 from lakebed.spark import Pipeline
 from lakebed.testing.merge_functions import check_merge_function
@@ -31,7 +31,7 @@ PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 
 
 OWN_OF_LAKEBED = {
-    lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "reopening", "settings_in_force"}
+    lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "settings_in_force"}
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
     Snapshot: {"encoded", "planned", "point", "reader", "reopening", "storage", "state"},
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
@@ -71,7 +71,7 @@ def test_the_api_reference_has_every_public_name():
 
 @pytest.mark.parametrize("cls", [lakebed.Table, Snapshot])
 def test_every_read_of_tables_and_snapshots_is_declared_once_and_shown_for_both(cls):
-    declared = {**vars(RowConversions), **vars(Readable)}
+    declared = {**vars(TableHandle), **vars(Readable)}
     reads = {name for name, value in declared.items() if callable(value) and not name.startswith("_")}
     assert {"get", "scan", "count", "explain", "to_arrow", "files"} <= reads
     assert all(inspect.getdoc(getattr(cls, name)) for name in reads)

@@ -237,7 +237,7 @@ def test_the_first_lookup_of_a_process_defines_few_dataclasses(tmp_path: Path) -
     assert defined - public_dataclasses() == {
         "model.partitions.Partitions", "model.settings.Described", "model.settings.Settings",
         "read.snapshot.handles.TableAddress", "read.snapshot.snapshot.Snapshot",
-        "table.reopening.InstanceAddress",
+        "table.opening.OpenArguments",
     }  # fmt: skip
 
 

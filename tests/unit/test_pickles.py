@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed import Schema, UsageError
 from lakebed.clock import random_token
-from lakebed.table.reopening import InstanceAddress
+from lakebed.table.opening import OpenArguments
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_a_snapshot_that_is_sent_pins_nothing_and_stays_at_its_version(lake):
 
 
 def test_options_are_sent_as_they_were_given_and_shown_nowhere(tmp_path):
-    address = InstanceAddress("s3://b/l", None, "http://h:1", (("secret_access_key", "hidden"),), "revealed")
+    address = OpenArguments("s3://b/l", None, "http://h:1", (("secret_access_key", "hidden"),), "revealed")
     assert pickle.loads(pickle.dumps(address)) == address
     assert "hidden" not in repr(address)
     assert "revealed" not in repr(address)
@@ -69,7 +69,7 @@ def test_options_are_sent_as_they_were_given_and_shown_nowhere(tmp_path):
 def test_an_instance_in_memory_is_that_of_its_process():
     lake = lakebed.create(f"memory://{random_token()}")
     assert pickle.loads(pickle.dumps(lake)).id == lake.id
-    elsewhere = InstanceAddress(f"memory://{random_token()}", None, None, (), None)
+    elsewhere = OpenArguments(f"memory://{random_token()}", None, None, (), None)
     with pytest.raises(UsageError, match="in the memory of the process that made it"):
         elsewhere.instance()
 

@@ -85,7 +85,7 @@ def tail(
     from lakebed.read.changes.feed import follow as followed
 
     idle = _Idle(PAUSE_S if found.storage.locality.near else PAUSE_MAX_S)
-    schema, rows = followed(found, since, **wanted, wait=idle.wait)
+    schema, rows = followed(found.versions, since, **wanted, wait=idle.wait)
     cli.no_pager = True  # each change is to be seen when it comes
     with closing(rows):
         cli.out.rows(schema, idle.noted(rows))

@@ -25,7 +25,6 @@ from lakebed.model.state.view_source import ViewSource
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
-    from lakebed.table.table import Table
 
 
 def check_name(name: Any) -> None:
@@ -71,7 +70,7 @@ def new_table(
 
 def new_view(  # noqa: PLR0913 - what a view is made of
     table_id: str,
-    source: Table,
+    source: TableState,
     select: str,
     *,
     row_key: Sequence[str],
@@ -86,14 +85,14 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     """
     from lakebed.engine.row_query import RowQuery
 
-    known = source.state().created
+    known = source.created
     query = RowQuery(select, known.arrow)
     query.check_merge({*row_key, *sort_key}, merge)
     # Keys are never null; rows with a null key are refused when the view is fed.
     fields = [f.with_nullable(f.nullable and f.name not in {*row_key, *sort_key}) for f in query.schema]
     schema = Schema.from_arrow(pa.schema(fields), list(row_key), list(sort_key))
     created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
-    return structs.replace(created, view=ViewSource(source.id, select, 0, known.version))
+    return structs.replace(created, view=ViewSource(source.table, select, 0, known.version))
 
 
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
@@ -26,11 +26,11 @@ from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions.key_guard import KeyGuards
 from lakebed.write.operation import DELETE
 from lakebed.write.run import Write, add
+from lakebed.write.send import WriteTarget
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.read.snapshot.snapshot import Snapshot
-    from lakebed.table.table_writes import TableWrites
 
 TRIES_MAX = 10
 """How often the keys of a predicate are looked for; each time rows that may be theirs have arrived meanwhile."""
@@ -50,7 +50,14 @@ class DeleteReport(FactsView):
     repeated: bool = False
 
 
-def delete(table: TableWrites, keys: Any, where: str | None, write: Write) -> DeleteReport:
+class DeleteTarget(WriteTarget, Protocol):
+    """The target of deletes: a :class:`~lakebed.table.table.Table`."""
+
+    def snapshot(self, max_staleness: float | None = None) -> Snapshot:
+        """Return the latest version, or one that was the latest at most ``max_staleness`` seconds ago."""
+
+
+def delete(table: DeleteTarget, keys: Any, where: str | None, write: Write) -> DeleteReport:
     """As :meth:`lakebed.table.table.Table.delete`."""
     if (keys is None) == (where is None):
         raise Code.ARGUMENTS_CONFLICT("delete takes keys or where, one of them; for all rows use remove(KeyRange())")
@@ -77,7 +84,7 @@ def delete(table: TableWrites, keys: Any, where: str | None, write: Write) -> De
     )
 
 
-def _delete_where(table: TableWrites, where: str, write: Write) -> DeleteReport:
+def _delete_where(table: DeleteTarget, where: str, write: Write) -> DeleteReport:
     snapshot = table.snapshot()
     names, guards = named(snapshot), KeyGuards()
     rows = snapshot.scan(columns=names, where=where)
@@ -92,7 +99,7 @@ def _delete_where(table: TableWrites, where: str, write: Write) -> DeleteReport:
         return _write_tombstones(table, found, replace(write, guard=lambda: guards.guard(snapshot.state)))
 
 
-def _write_tombstones(table: TableWrites, keys: pa.Table | pa.RecordBatchReader, write: Write) -> DeleteReport:
+def _write_tombstones(table: DeleteTarget, keys: pa.Table | pa.RecordBatchReader, write: Write) -> DeleteReport:
     added = add(table, keys, write)
     return DeleteReport(table.name, added.version, added.rows, added.repeated)
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.model.schema import Field, Schema
-    from lakebed.table.table import Table
+    from lakebed.write.send import WriteTarget
 
 
 def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> ProposeFilter:
@@ -49,7 +49,7 @@ def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> Pr
     return ProposeFilter(tuple(changes), fields, to_us(now))
 
 
-def age_off(table: Table) -> None:
+def age_off(table: WriteTarget) -> None:
     """Advance the cut if due. A table without an age-off takes no request; with one, the time of the store is read.
 
     Outcomes are ignored: another process did it, or the next round will. Raises StorageError.

@@ -3,6 +3,9 @@
 Creating a table writes entry 1 of its own log under a fresh id, then registers the name in the catalog's log, which
 decides races for it; the loser leaves an orphan. Dropping works in reverse: first the catalog, then a last entry after
 which the table's log refuses everything. If that entry is missing, garbage collection commits it.
+
+A name in a statement of :meth:`Instance.sql` is that of a table, optionally with a suffix for an old version or for its
+rows before any merge.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model import settings
-from lakebed.model.checks import check_flag, check_text, is_id, shown
+from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown
 from lakebed.model.files import table_prefix
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
@@ -40,51 +43,63 @@ from lakebed.model.state.catalog import (
 from lakebed.model.state.machine import CATALOG
 from lakebed.model.state.transactions import CreateTable, DropTable
 from lakebed.model.wording import did_you_mean
-from lakebed.table.instance_queries import InstanceQueries
-from lakebed.table.reopening import InstanceAddress
+from lakebed.read.snapshot.handles import InstanceAddress, TableNames
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
     from typing import Self
 
+    from lakebed.engine.statement_parameters import Parameters
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
     from lakebed.model.operations import TableOperation
     from lakebed.model.state.catalog import CatalogState, CatalogTable
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.sql.limited import LimitedRows
+    from lakebed.read.sql.query import SqlEngine
+    from lakebed.storage.contract import Storage
     from lakebed.table.tracker.recorder import Recorder
 
 TABLES_RECENT_MAX = 512
 """The number of tables, those used last, whose states stay in memory while no caller holds a handle."""
 
+_RAW = "$raw"
 
-class Instance(InstanceQueries):
+
+class Instance(TableNames[Table]):
     """An open instance. Tables and catalog are followed lazily; safe to use from many threads."""
 
     def __init__(
         self,
-        storage: Any,
+        storage: Storage,
         document: Mapping[str, Any],
         storage_options: Mapping[str, str] | None = None,
         *,
         commits: CommitService | None = None,
+        address: InstanceAddress | None = None,
     ) -> None:
+        """``address`` is where the instance can be opened again; None: nowhere."""
         self.id: str = document["instance"]
-        super().__init__(storage, storage_options, document.get("log_url"))
+        self.storage = storage
+        self.storage_options = dict(storage_options or {})
+        self.log_url: str | None = document.get("log_url")
+        self.address = address
+        self._sql: SqlEngine | None = None
         self._logs = connect_logs(self.log_url, storage, self.id, storage_options=storage_options)
         through = None if commits is None else commits.of_catalog
         checkpoints = CheckpointLocation(storage, "catalog")
         self._catalog = Log(self._logs.open("catalog"), checkpoints, self.id, CATALOG, through)
-        self.address = InstanceAddress(
-            self.url,
-            self.log_url,
-            None if commits is None else commits.url,
-            tuple(self.storage_options.items()),
-            None if commits is None else commits.token,
+        self._made: Callable[[str, str], Table] = partial(
+            Table,
+            storage=storage,
+            logs=self._logs,
+            defaults=self._defaults,
+            commits=commits,
+            tracker=lambda: self.tracker,
+            address=address,
         )
-        parts = {"storage": storage, "logs": self._logs, "defaults": self._defaults, "commits": commits}
-        parts["address"] = self.address
-        self._made: Callable[[str, str], Table] = partial(Table, **parts, tracker=lambda: self.tracker)
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
         self._recent: OrderedDict[str, Table] = OrderedDict()
         self._opening = threading.Lock()
@@ -93,8 +108,20 @@ class Instance(InstanceQueries):
         return f"<lakebed instance at {self.url}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as the URL of the instance, with its storage options (:mod:`lakebed.table.reopening`)."""
+        """Pickles as the URL of the instance, with its storage options (:mod:`lakebed.table.opening`)."""
+        if self.address is None:
+            raise TypeError(f"cannot pickle {self!r}: it was not opened by its URL")
         return self.address.instance, ()
+
+    @property
+    def url(self) -> str:
+        """The root URL."""
+        return str(self.storage.url)
+
+    @property
+    def location(self) -> dict[str, Any]:
+        """The arguments of :func:`lakebed.open` in a process that reads the instance."""
+        return {"url": self.url, "storage_options": self.storage_options, "log_url": self.log_url}
 
     def __enter__(self) -> Self:
         return self
@@ -188,7 +215,9 @@ class Instance(InstanceQueries):
         from lakebed.table.creation import check_name, new_view
 
         check_name(name)
-        created = new_view(clock.new_id(), self.table(source), select, row_key=row_key, sort_key=sort_key, **options)
+        created = new_view(
+            clock.new_id(), self.table(source).state(), select, row_key=row_key, sort_key=sort_key, **options
+        )
         return self._register(name, created, online=True)
 
     def table(self, name: str) -> Table:
@@ -262,6 +291,90 @@ class Instance(InstanceQueries):
     def resume(self, name: str, *operations: str) -> None:
         """Resume paused operations, by default all. Raises as :meth:`pause`."""
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=False), name)
+
+    # -- SQL ----------------------------------------------------------------------------------------------------
+
+    def _repr_html_(self) -> str:
+        """Return its tables with their figures, for notebooks. Reads the states of the first ones only."""
+        from lakebed.read.drawing.table_view import SHOWN_TABLES, figures_of, instance_view
+
+        names = self.tables()
+        shown = {name: figures_of(self.table(name).state()) for name in names[:SHOWN_TABLES]}
+        return instance_view(repr(self), shown, len(names) - len(shown))
+
+    def sql(
+        self,
+        statement: str,
+        *,
+        parameters: Parameters | None = None,
+        memory_limit_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> RowStream | LimitedRows:
+        """Return the rows of a query in SQL (DataFusion's dialect) over any of the tables, by their names; a stream.
+
+        Read it batch by batch, or whole: ``.to_arrow()``, ``.to_pandas()``, ``.to_polars()``. ``parameters`` are the
+        values of ``?`` or ``$1`` in the statement, in order, or those of ``$name`` by name.
+
+        Names are case-sensitive. To read an old version of a table, append a version, a tag or a time: ``FROM
+        "flights@12"``, ``"flights@audited"``, ``"flights@2026-01-31T12:00:00Z"``. ``"flights$raw"`` has its rows before
+        any merge (``raw`` of :meth:`Table.scan`). Conditions on a prefix of the row key (``=``, ``IN``, ``BETWEEN``,
+        ``<``, ``LIKE 'abc%'``) decide what is read. Rows have no order without ORDER BY. Memory for sorts, groups and
+        joins is bounded by the instance's ``memory_limit_bytes``. Results of functions are not: give the statement its
+        own limit.
+
+        With ``memory_limit_bytes`` or ``timeout_s`` the statement runs in a separate process, which is killed when its
+        total memory, or its time, exceeds the limit (:mod:`lakebed.read.sql.limited`). Both are measured from when that
+        process is ready. Close or drop the reader to end the process.
+
+        Raises:
+            UsageError: an invalid statement, one that is not a query, or an unknown column (the message lists the known
+                ones). A parameter without a value, or a value that has no literal. An invalid or exceeded limit, or a
+                limit on a ``memory://`` instance.
+            NotFoundError: no such table, tag or version.
+        """
+        check_text("statement", statement)
+        from lakebed.engine.statement_parameters import with_parameters
+
+        statement = with_parameters(statement, parameters)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        if memory_limit_bytes is None and timeout_s is None:
+            engine, pool_bytes = self.sql_engine()
+            return engine.run(statement, pool_bytes)
+
+        from lakebed.read.sql.limited import Limits, StatementWorker, run_limited
+
+        return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
+
+    def sql_engine(self) -> tuple[SqlEngine, int]:
+        """Return the engine that runs statements, and the memory of its pool by the settings."""
+        if self._sql is None:
+            from lakebed.read.sql.query import SqlEngine
+
+            self._sql = SqlEngine(self.snapshot_named, self.tables)
+        return self._sql, self.sql_pool_bytes()
+
+    def sql_pool_bytes(self) -> int:
+        """Return the memory of the pool of statements, by the settings that are known."""
+        return settings.in_force(self._defaults(), {}).memory_limit_bytes
+
+    def snapshot_named(self, name: str) -> Snapshot | None:
+        """Return the snapshot for a name in a statement, such as ``flights``, or ``flights@12`` (a version, a tag or a
+        time).
+
+        ``flights$raw`` has the rows of all files before any merge. None if there is no such table. Raises
+        NotFoundError, NotRetainedError, UsageError as :meth:`Table.at`.
+        """
+        from lakebed.read.snapshot.row_views import raw_rows
+
+        check_text("name", name)
+        table_name, at, moment = name.partition("@")
+        found = self.catalog().named(table_in(name))
+        if found is None:
+            return None
+        table = self.opened(found)
+        snapshot = table.at(moment) if at else table.snapshot()
+        return raw_rows(snapshot) if table_name.endswith(_RAW) else snapshot
 
     # -- settings -----------------------------------------------------------------------------------------------
 
@@ -386,3 +499,8 @@ def finish_drop(table: Table) -> None:
 
 def _taken(name: str) -> Error:
     return Code.TABLE_EXISTS(f"a table named {name!r} exists already; choose another name or drop it first", table=name)
+
+
+def table_in(name: str) -> str:
+    """Return the table of a name in a statement: ``flights`` in ``flights$raw@12``."""
+    return name.partition("@")[0].removesuffix(_RAW)

@@ -2,18 +2,29 @@
 
 ``instance.json`` marks the root and gives the format version; it is never rewritten.
 
+*In other processes.* Instances, tables and snapshots are pickled as :class:`OpenArguments`: the URL of the instance,
+the storage options and the commit service, for a table also its id, and for a snapshot its version. Storage options and
+tokens are in plain text, so a pickle is a secret. An instance that was opened without options has none in its pickle
+either: each process then uses the credentials of its own environment. A process opens each address once, however many
+handles it receives. A snapshot is read again at its version. A pickle pins nothing: if the version is no longer
+retained, unpickling raises NotRetainedError, as :meth:`Table.at` does.
+
 Errors: UsageError for URLs, NotFoundError, ExistsError; UnsafeStoreError for a store that is not safe for instances.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 from lakebed import clock
-from lakebed.errors import Code, Error, ExistsError
+from lakebed.errors import Code, Error, ExistsError, NotFoundError
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
 from lakebed.model.files import INSTANCE_NAME, checkpoint_name
@@ -27,7 +38,25 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from lakebed.log.through_service import CommitService
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
+    from lakebed.table.table import Table
+
+
+def _instance(
+    storage: Storage,
+    document: Mapping[str, Any],
+    storage_options: Mapping[str, str] | None,
+    commits: CommitService | None = None,
+) -> Instance:
+    address = OpenArguments(
+        storage.url,
+        document.get("log_url"),
+        None if commits is None else commits.url,
+        tuple((storage_options or {}).items()),
+        None if commits is None else commits.token,
+    )
+    return Instance(storage, document, storage_options, commits=commits, address=address)
 
 
 def create(
@@ -83,7 +112,7 @@ def _created(
     keep_reserve(storage)
     if log_url is not None and storage.locality.shared:
         remember(storage.url, log_url)
-    return Instance(storage, document, storage_options)
+    return _instance(storage, document, storage_options)
 
 
 def _exists(storage: Storage) -> Error:
@@ -142,7 +171,7 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
         raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} has a log_url that is not a text", url=url)
     check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
     service = _commit_service(commit_via, document["instance"], token)
-    instance = Instance(storage, document, storage_options, commits=service)
+    instance = _instance(storage, document, storage_options, service)
     # A failure is raised by the first use of the catalog, which reads it again.
     if catalog is not None and catalog.exception() is None:
         instance.take_catalog_ahead(catalog.result())
@@ -180,3 +209,54 @@ def _other_place(url: str) -> str:
     if "://" not in url and Path(url).expanduser().is_file():
         return f"; {url} is a file: `lakebed write TABLE {Path(url).name}` adds its rows to a table of an instance"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenArguments:
+    """The arguments with which :func:`lakebed.open` opens an instance again."""
+
+    url: str
+    log_url: str | None
+    commit_via: str | None
+    storage_options: tuple[tuple[str, str], ...] = field(repr=False)
+    token: str | None = field(repr=False)
+
+    def instance(self) -> Instance:
+        """Return the instance, which this process opens once."""
+        # Not that of the process which forked this one: its locks may be held by threads that do not exist here.
+        key = os.getpid(), self
+        with _opening:
+            found = _opened.get(key)
+            if found is None:
+                found = _opened[key] = _opened_again(self)
+            return found
+
+    def table(self, table_id: str) -> Table:
+        """Return the table with an id. Raises NotFoundError if it was dropped."""
+        return self.instance().named(table_id)
+
+    def snapshot(self, table_id: str, version: int) -> Snapshot:
+        """Return a table at a version. Raises NotRetainedError if the version is gone."""
+        return self.table(table_id).at(version=version)
+
+
+_opened: WeakValueDictionary[tuple[int, OpenArguments], Instance] = WeakValueDictionary()
+_opening = threading.Lock()
+
+
+def _opened_again(address: OpenArguments) -> Instance:
+    try:
+        return open(
+            address.url,
+            storage_options=dict(address.storage_options) or None,
+            log_url=address.log_url,
+            commit_via=address.commit_via,
+            token=address.token,
+        )
+    except NotFoundError as error:
+        if connect(address.url, dict(address.storage_options)).locality.shared:
+            raise
+        raise Code.INSTANCE_IN_MEMORY(
+            f"{address.url} is in the memory of the process that made it, and cannot be opened in another: use a path "
+            "or a store"
+        ) from error

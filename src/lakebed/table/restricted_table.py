@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from functools import wraps
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,10 +16,9 @@ from lakebed.model.schema import Schema
 from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.read.changes.feed import changes, version_of
 from lakebed.read.rows.row_stream import RowStream, returned_stream
-from lakebed.read.snapshot.restricted import PartialRows, RestrictedSnapshot, evaluating, refused
+from lakebed.read.snapshot.restricted import RestrictedReads, RestrictedSnapshot, evaluating, refused
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from datetime import datetime
 
     from lakebed.model.keys import KeyRange
@@ -28,22 +26,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 
-Read = TypeVar("Read", bound="Callable[..., Any]")
-
-
-def _latest(read: Read) -> Read:
-    """Return a read of a snapshot as one of the latest version."""
-
-    @wraps(read)
-    def latest(
-        self: RestrictedTable, *given: Any, max_staleness: float | None = None, at_least: int | None = None, **how: Any
-    ) -> Any:
-        return read(self.snapshot(max_staleness, at_least), *given, **how)
-
-    return cast("Read", latest)
-
-
-class RestrictedTable(PartialRows):
+class RestrictedTable(RestrictedReads):
     """The part of a table that a policy shows. Safe to use from many threads."""
 
     def __init__(self, table: Table, policy: Policy) -> None:
@@ -81,15 +64,6 @@ class RestrictedTable(PartialRows):
         with self._table.pin(version) as whole:
             yield RestrictedSnapshot(whole, self._policy)
 
-    # -- reads of the latest version -----------------------------------------------------------------------------------
-
-    get = _latest(RestrictedSnapshot.get)
-    get_many = _latest(RestrictedSnapshot.get_many)
-    scan = _latest(RestrictedSnapshot.scan)
-    count = _latest(RestrictedSnapshot.count)
-    sample = _latest(RestrictedSnapshot.sample)
-    prefixes = _latest(RestrictedSnapshot.prefixes)
-
     # -- changes -------------------------------------------------------------------------------------------------------
 
     def changes(
@@ -108,13 +82,19 @@ class RestrictedTable(PartialRows):
         if where is not None:
             raise refused("where of changes")
         newest = self._table.state()
-        last = newest.version if until is None else version_of(self._table, "until", until, newest)
+        last = newest.version if until is None else version_of(self._table.versions, "until", until, newest)
         present = self.at(version=last)
         names = present.schema.project(columns)
         read = present.columns_read(names)
         with evaluating():
             _, stream = changes(
-                self._table, since, last, ranges=ranges, columns=read, where=self._policy.where, removed_rows=True
+                self._table.versions,
+                since,
+                last,
+                ranges=ranges,
+                columns=read,
+                where=self._policy.where,
+                removed_rows=True,
             )
         arrow = change_schema(present.schema, names)
         return returned_stream(RowStream(arrow, self._masked(present, stream, arrow)), present.schema)

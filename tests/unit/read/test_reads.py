@@ -445,7 +445,7 @@ def test_a_read_waits_for_a_number_that_another_process_tells_of(table):
 
 def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     slept = []
-    monkeypatch.setattr("lakebed.read.snapshot.table_reads.WAIT_S", 0.02)
+    monkeypatch.setattr("lakebed.read.snapshot.versions.WAIT_S", 0.02)
     set_clock(monkeypatch, sleep=slept.append)
     with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and version 99 did not appear"):
         table.get_many([("a", 0)], at_least=99)

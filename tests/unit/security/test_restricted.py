@@ -11,6 +11,7 @@ from lakebed import KeyRange, Latest, Schema
 from lakebed.errors import AccessError, NotFoundError, UsageError
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
+from lakebed.server.security.sql import run_statement
 
 SECRETS = ("666", "hidden-note", "123-45", "tenant", "note")
 """What no answer and no error may have: a value and the ssn of a hidden row, and the names of hidden columns."""
@@ -70,7 +71,7 @@ def shown(found):
 
 
 def sql(lake, text):
-    return PART.sql(lake, text, None)
+    return run_statement(PART, lake, text, None)
 
 
 # -- interfaces that give rows: each as a function of a predicate ------------------------------------------------------
@@ -230,15 +231,21 @@ def test_changes_are_those_of_visible_rows(lake, tmp_path):
 @pytest.mark.parametrize(
     "interface",
     [
-        "files", "partitions", "explain", "lazy_polars", "to_duckdb", "register", "history", "history_rows", "state",
-        "log", "reader", "storage", "write", "delete", "remove", "alter", "verify", "commit", "failures", "requests",
-        "submit", "set", "tag", "restore", "attach",
+        "lazy_polars", "to_duckdb", "register", "history", "history_rows", "state", "log", "reader", "storage",
+        "write", "delete", "remove", "alter", "verify", "commit", "failures", "requests", "submit", "set", "tag", "restore", "attach",
     ],
 )  # fmt: skip
 def test_what_is_of_all_rows_and_what_writes_is_refused(part, interface):
     for one in (part, part.snapshot(), part.at(version=part.version)):
         with pytest.raises(AccessError, match="is of all rows"):
             getattr(one, interface)
+
+
+@pytest.mark.parametrize("read", ["files", "partitions", "explain"])
+def test_a_read_of_all_rows_is_refused(part, read):
+    for one in (part, part.snapshot(), part.at(version=part.version)):
+        with pytest.raises(AccessError, match="is of all rows"):
+            getattr(one, read)()
 
 
 def test_every_read_of_a_table_is_restricted_or_refused():
@@ -248,7 +255,7 @@ def test_every_read_of_a_table_is_restricted_or_refused():
     ours = {name for name in dir(RestrictedTable) if not name.startswith("_")}
     assert ours == {
         "version", "schema", "snapshot", "at", "pin", "get", "get_many", "scan", "count", "sample", "prefixes",
-        "to_arrow", "to_pandas", "to_polars", "changes",
+        "to_arrow", "to_pandas", "to_polars", "changes", "explain", "files", "partitions",
     }  # fmt: skip
 
 
@@ -336,9 +343,9 @@ def test_information_schema_has_the_columns_that_masks_leave(tmp_path):
     )
     described = "SELECT column_name, data_type FROM information_schema.columns ORDER BY ordinal_position"
     for _ in range(2):
-        found = reader.sql(lake, described, None).read_all()["column_name"].to_pylist()
+        found = run_statement(reader, lake, described, None).read_all()["column_name"].to_pylist()
         assert found == ["k", "s", "n", "day", "price"]
     joined = "SELECT n, count(*) AS c FROM t, information_schema.columns GROUP BY n"
-    assert reader.sql(lake, joined, None).read_all().to_pylist() == [{"n": 2, "c": 5}]
+    assert run_statement(reader, lake, joined, None).read_all().to_pylist() == [{"n": 2, "c": 5}]
     tables = "SELECT table_name FROM information_schema.tables"
-    assert reader.sql(lake, tables, None).read_all()["table_name"].to_pylist() == ["t"]
+    assert run_statement(reader, lake, tables, None).read_all()["table_name"].to_pylist() == ["t"]

@@ -17,7 +17,7 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed import clock
-from lakebed.read.snapshot import table_reads
+from lakebed.read.snapshot import versions
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from lakebed.server.web.waiting import AwaitedVersions, while_connected
@@ -51,7 +51,7 @@ def no_thread_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     really = clock.sleep
 
     def sleep(seconds: float) -> None:
-        if sys._getframe(1).f_globals["__name__"] == table_reads.__name__:
+        if sys._getframe(1).f_globals["__name__"] == versions.__name__:
             raise AssertionError(f"slept {seconds} s in {threading.current_thread().name}")
         really(seconds)
 

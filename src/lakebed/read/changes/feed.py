@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
     from lakebed.read.changes.plan import Compared
     from lakebed.read.rows.plan import QueryPlan
-    from lakebed.read.snapshot.table_reads import TableReads
+    from lakebed.read.snapshot.versions import TableVersions
 
 
 KEYS_MAX = 8192
@@ -47,7 +47,7 @@ KEYS_BYTES = 16 * 1024 * 1024
 
 
 def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the caller's choice
-    table: TableReads,
+    table: TableVersions,
     since: int | datetime | str,
     until: int | datetime | str | None = None,
     *,
@@ -76,7 +76,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
 
 
 def follow(  # noqa: PLR0913 - as for changes
-    table: TableReads,
+    table: TableVersions,
     since: int | datetime | str | None = None,
     *,
     ranges: Sequence[KeyRange] = (),
@@ -115,7 +115,7 @@ def follow(  # noqa: PLR0913 - as for changes
 class Feed:
     """The parameters of the feed. Rows are read with the schema of ``present``, the state at the last version."""
 
-    table: TableReads
+    table: TableVersions
     present: TableState
     names: tuple[str, ...]
     arrow: pa.Schema
@@ -126,7 +126,7 @@ class Feed:
     @classmethod
     def of(
         cls,
-        table: TableReads,
+        table: TableVersions,
         present: TableState,
         ranges: Sequence[EncodedRange],
         columns: Sequence[str] | None,
@@ -285,7 +285,7 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
         yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
 
 
-def version_of(table: TableReads, name: str, moment: Any, newest: TableState) -> int:
+def version_of(table: TableVersions, name: str, moment: Any, newest: TableState) -> int:
     """Return the version that an argument means. Raises UsageError, NotFoundError, NotRetainedError."""
     if isinstance(moment, str):
         version = moment_in(moment).get("version")

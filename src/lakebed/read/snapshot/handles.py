@@ -1,7 +1,17 @@
-"""The common parts of handles of tables, snapshots, parts of them and instances, opened here or through a service.
+"""What every handle of a table has, opened here or through a service, of all its rows or of a part of them.
 
-Core types: :class:`RowConversions`, the rows of a scan for other libraries (streams convert themselves, see
-:class:`lakebed.model.frames.Frames`); :class:`TableNames`, an instance as a container of tables; :class:`TableAddress`.
+Core types: :class:`TableHandle`, the protocol of a table and of a snapshot; :class:`TableNames`, an instance as a
+container of tables; :class:`TableAddress`. The suite :class:`lakebed.testing.handles.TableHandleConformance` checks
+each implementation.
+
+Rules of a handle:
+
+* A table reads its latest version, a snapshot always its own. The same call gives the same rows, of the same types and
+  in the same order, through every handle that shows these rows.
+* Arguments are checked before any row is read. The same mistake has the same ``code`` everywhere.
+* What a handle cannot do raises an error with the code that says why; it is never left out.
+* Conversions are those of a scan: a handle implements ``scan``, and converts nothing itself.
+* Safe to use from many threads, with caches that copies would not share: ``copy`` and ``deepcopy`` return the handle.
 """
 
 from __future__ import annotations
@@ -9,7 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,50 +29,149 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.keys import KeyRange
+    from lakebed.model.schema import Schema
+    from lakebed.read.rows.counting import Count
+    from lakebed.read.rows.explain import Explanation
 
-
+Rows_co = TypeVar("Rows_co", covariant=True)
 Table_co = TypeVar("Table_co", covariant=True)
+
+
+class InstanceAddress(Protocol):
+    """Where an instance can be opened again, in this process or in another."""
+
+    def instance(self) -> Any:
+        """Return the instance, which a process opens once."""
+
+    def table(self, table_id: str) -> Any:
+        """Return the table with an id. Raises NotFoundError if it was dropped."""
+
+    def snapshot(self, table_id: str, version: int) -> Any:
+        """Return a table at a version. Raises NotRetainedError if the version is gone."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableAddress:
-    """Where a table can be opened again: the address of its instance (:mod:`lakebed.table.reopening`), and its id."""
+    """Where a table can be opened again: the address of its instance, and its id."""
 
-    instance: Any
+    instance: InstanceAddress
     table_id: str
 
 
-class SharedHandle:
-    """Safe to use from many threads, with caches that copies would not share: ``copy`` and ``deepcopy`` return it."""
+def _itself(handle: Any, _: dict[int, Any] | None = None) -> Any:
+    """Return the handle, as its copy."""
+    return handle
+
+
+class TableHandle(ABC, Generic[Rows_co]):
+    """The rows of a table at its latest version, or at one: as streams of ``Rows_co``.
+
+    The methods are documented at :class:`~lakebed.table.table.Table`.
+    """
 
     __slots__ = ()
 
-    def __copy__(self) -> Self:
-        return self
+    __copy__ = __deepcopy__ = _itself
 
-    def __deepcopy__(self, _: dict[int, Any]) -> Self:
-        return self
+    @property
+    @abstractmethod
+    def version(self) -> int:
+        """The version that is read, or the latest known."""
 
-
-class RowConversions(SharedHandle, ABC):
-    """A handle with rows that can be scanned."""
-
-    __slots__ = ()
+    @property
+    @abstractmethod
+    def schema(self) -> Schema:
+        """The fields at that version."""
 
     @abstractmethod
-    def scan(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> Any:
-        """Return the rows of some ranges as a stream, which a ``with`` block closes."""
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> TableHandle[Rows_co]:
+        """Return the handle of one version. A snapshot returns itself, and refuses a later version than its own."""
+
+    @abstractmethod
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """Return all rows of one key, by sort key."""
+
+    @abstractmethod
+    def get_many(  # noqa: PLR0913 - as scan
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """Return all rows of many keys, in key order."""
+
+    @abstractmethod
+    def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> Rows_co:
+        """Return the rows of some ranges as a stream, in key order; a ``with`` block closes it."""
+
+    @abstractmethod
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """Return the number of rows of some ranges, as an estimate between bounds unless ``exact``."""
+
+    @abstractmethod
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """Return random rows, in key order."""
+
+    @abstractmethod
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """Return the distinct values of the first ``depth`` row key fields, in key order."""
+
+    @abstractmethod
+    def explain(
+        self,
+        *selection: Any,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> Explanation:
+        """Run a read, and return its statistics. A handle of a part of the rows refuses it."""
+
+    @abstractmethod
+    def partitions(self) -> pa.Table:
+        """Return one row per partition, in key order. A handle of a part of the rows refuses it."""
+
+    @abstractmethod
+    def files(self, *ranges: KeyRange) -> pa.Table:
+        """Return the files that hold the rows of some ranges. A handle of a part of the rows refuses it."""
+
+    # -- conversions --------------------------------------------------------------------------------------------
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return all rows in key order, for readers of Arrow streams: ``pa.table(snapshot)``,
         ``pl.DataFrame(snapshot)``.
         """
-        stream: object = self.scan().__arrow_c_stream__(requested_schema)
+        rows: Any = self.scan()
+        stream: object = rows.__arrow_c_stream__(requested_schema)
         return stream
 
     def to_arrow(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows of some ranges (all if none is given) in key order, in memory; raises as ``scan``."""
-        with self.scan(*ranges, columns=columns) as rows:
+        scanned: Any = self.scan(*ranges, columns=columns)
+        with scanned as rows:
             table: pa.Table = rows.to_arrow()
         return table
 
@@ -72,21 +181,25 @@ class RowConversions(SharedHandle, ABC):
         """Return the same as a pandas frame. ``dtype_backend`` and errors are those of
         :meth:`lakebed.model.frames.Frames.to_pandas`.
         """
-        with self.scan(*ranges, columns=columns) as rows:
+        scanned: Any = self.scan(*ranges, columns=columns)
+        with scanned as rows:
             frame: pd.DataFrame = rows.to_pandas(dtype_backend=dtype_backend)
         return frame
 
     def to_polars(self, *ranges: KeyRange, columns: Sequence[str] | None = None) -> pl.DataFrame:
         """Return the same as a Polars frame. Raises UsageError where Polars is missing."""
-        with self.scan(*ranges, columns=columns) as rows:
+        scanned: Any = self.scan(*ranges, columns=columns)
+        with scanned as rows:
             frame: pl.DataFrame = rows.to_polars()
         return frame
 
 
-class TableNames(SharedHandle, ABC, Generic[Table_co]):
+class TableNames(ABC, Generic[Table_co]):
     """``lake["flights"]``, ``"flights" in lake``, ``for name in lake`` and ``len(lake)``; each reads the names
     again.
     """
+
+    __copy__ = __deepcopy__ = _itself
 
     @abstractmethod
     def tables(self) -> list[str]:

@@ -16,6 +16,7 @@ and for operations on all rows of a table, such as listing its files.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
@@ -37,10 +38,12 @@ from lakebed.read.rows.key_ranges import KeySet
 from lakebed.read.rows.plan import coarser, plan
 from lakebed.read.rows.prefix_scan import check_depth
 from lakebed.read.rows.row_stream import RowStream, returned_stream
-from lakebed.read.snapshot.handles import RowConversions
+from lakebed.read.snapshot.handles import TableHandle
 from lakebed.read.snapshot.row_views import raw_choice, selected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.model.keys import EncodedRange
     from lakebed.read.rows.datafusion_scan import Frame
     from lakebed.read.rows.reader import Reader
@@ -55,16 +58,115 @@ _ROW_CODES = frozenset({
 """What the first stage may find in a row, which the messages name by key and value."""
 
 
-class PartialRows(RowConversions):
-    """A handle of a part of a table: methods that it does not declare concern all rows, and are refused."""
+class RestrictedReads(TableHandle[RowStream]):
+    """The reads of a part of a table. Methods that it does not declare concern all rows, and are refused."""
 
     def __getattr__(self, name: str) -> NoReturn:
         if name.startswith("_"):
             raise AttributeError(name)
         raise refused(name)
 
+    def explain(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise AccessError: statistics of a read reveal hidden rows."""
+        raise refused("explain")
 
-class RestrictedSnapshot(PartialRows):
+    def partitions(self) -> NoReturn:
+        """Raise AccessError: partitions are of all rows."""
+        raise refused("partitions")
+
+    def files(self, *_: KeyRange) -> NoReturn:
+        """Raise AccessError: files are of all rows."""
+        raise refused("files")
+
+    @abstractmethod
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
+        """As :meth:`Readable.snapshot`."""
+
+    def get(
+        self,
+        *key: Any,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """As :meth:`Readable.get`, without ``apply``."""
+        _refuse_apply(apply)
+        now = self.snapshot(max_staleness, at_least)
+        return now.visible_of(lambda whole, names: whole.get(*key, columns=names, raw=raw), columns, raw=raw)
+
+    def get_many(  # noqa: PLR0913 - as Readable.get_many
+        self,
+        keys: Any,
+        *,
+        columns: Sequence[str] | None = None,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> pa.Table:
+        """As :meth:`Readable.get_many`, without ``apply``."""
+        _refuse_apply(apply)
+        now = self.snapshot(max_staleness, at_least)
+        return now.visible_of(lambda whole, names: whole.get_many(keys, columns=names, raw=raw), columns, raw=raw)
+
+    def scan(  # noqa: PLR0913 - as Readable.scan
+        self,
+        *ranges: KeyRange,
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        raw: bool = False,
+        apply: Any = None,
+        max_staleness: float | None = None,
+        at_least: int | None = None,
+    ) -> RowStream:
+        """As :meth:`Readable.scan`, without ``apply``."""
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        _refuse_apply(apply)
+        now = self.snapshot(max_staleness, at_least)
+        view = now.view(raw=raw)
+        names = view.schema.project(columns)
+        predicate = None if where is None else check_where(where, view.schema.arrow)
+        rows = view.rows(view.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
+        return returned_stream(rows, now.schema)
+
+    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+        """As :meth:`Readable.count`; always exact, by a read of the keys: estimates are made from all rows."""
+        check_flag("exact", exact)
+        now = self.snapshot()
+        with closing(now.scan(*ranges, columns=now.schema.row_key_names[:1])) as stream:
+            return Count(sum(batch.num_rows for batch in stream), exact=True)
+
+    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
+        """As :meth:`Readable.sample`, by a read of all rows."""
+        check_sample(rows, seed)
+        with closing(self.scan(columns=columns)) as stream:
+            return reservoir(stream, rows, clock.chance(seed))
+
+    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
+        """As :meth:`Readable.prefixes`, by a read of the keys."""
+        now = self.snapshot()
+        check_depth(depth, now.schema)
+        check_whole_number("limit", limit)
+        fields = now.schema.row_key[:depth]
+        codec = KeyCodec(fields)
+        names = [field.name for field in fields]
+        encoded: dict[bytes, None] = {}
+        with closing(now.scan(*ranges, columns=names)) as stream:
+            for batch in stream if limit != 0 else ():
+                encoded.update(dict.fromkeys(codec.encode_columns(batch).to_pylist()))
+                if limit is not None and len(encoded) >= limit:
+                    break
+        return pa.Table.from_arrays(
+            codec.decode_columns(list(encoded)[:limit]).columns, schema=now.schema.arrow_of(names)
+        )
+
+
+class RestrictedSnapshot(RestrictedReads):
     """The rows and columns of a snapshot that a policy shows. Safe to use from many threads."""
 
     def __init__(self, whole: Snapshot, policy: Policy) -> None:
@@ -74,7 +176,7 @@ class RestrictedSnapshot(PartialRows):
         types = {field.name: field.type for field in whole.schema.fields}
         # A mask of a missing column is refused by the schema, below.
         self._masks = {name: _mask(name, text, types[name]) for name, text in policy.masks if name in types}
-        self.schema: Schema = policy.schema_of(
+        self._schema = policy.schema_of(
             whole.schema, [name for name, value in self._masks.items() if not value.is_valid]
         )
 
@@ -86,48 +188,21 @@ class RestrictedSnapshot(PartialRows):
         """The version of the table that this snapshot shows."""
         return self._whole.version
 
+    @property
+    def schema(self) -> Schema:
+        """The visible fields of the table at that version."""
+        return self._schema
+
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
         """As :meth:`Readable.snapshot`."""
         self._whole.snapshot(max_staleness, at_least)
         return self
 
-    # -- reads, as those of Readable -------------------------------------------------------------------------------
+    # -- plans, as those of Snapshot -----------------------------------------------------------------------------------
 
-    def get(self, *key: Any, columns: Sequence[str] | None = None, raw: bool = False, **options: Any) -> pa.Table:
-        """As :meth:`Readable.get`, without ``apply``."""
-        names, allowed = self._raw(raw).schema.project(columns), _allowed(options)
-        with evaluating():
-            rows = self._whole.get(*key, columns=self._first(names), raw=raw, **allowed)
-        return self._shown(rows, names, raw)
-
-    def get_many(
-        self, keys: Any, *, columns: Sequence[str] | None = None, raw: bool = False, **options: Any
-    ) -> pa.Table:
-        """As :meth:`Readable.get_many`, without ``apply``."""
-        names, allowed = self._raw(raw).schema.project(columns), _allowed(options)
-        with evaluating():
-            rows = self._whole.get_many(keys, columns=self._first(names), raw=raw, **allowed)
-        return self._shown(rows, names, raw)
-
-    def scan(
-        self,
-        *ranges: KeyRange,
-        columns: Sequence[str] | None = None,
-        where: str | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-        raw: bool = False,
-        **options: Any,
-    ) -> RowStream:
-        """As :meth:`Readable.scan`, without ``apply``."""
-        check_whole_number("limit", limit)
-        check_flag("reverse", reverse)
-        self._whole.snapshot(**_allowed(options))
-        view = self._raw(raw)
-        names = view.schema.project(columns)
-        predicate = None if where is None else check_where(where, view.schema.arrow)
-        rows = view.rows(self._whole.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
-        return returned_stream(rows, self.schema)
+    def encoded(self, ranges: Sequence[KeyRange]) -> tuple[EncodedRange, ...]:
+        """As :meth:`Snapshot.encoded`."""
+        return self._whole.encoded(ranges)
 
     def rows(  # noqa: PLR0913 - what a scan reads, checked
         self,
@@ -166,35 +241,6 @@ class RestrictedSnapshot(PartialRows):
         reader = self._whole.reader
         return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), copy)
 
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
-        """As :meth:`Readable.count`; always exact, by a read of the keys: estimates are made from all rows."""
-        check_flag("exact", exact)
-        with closing(self.scan(*ranges, columns=self.schema.row_key_names[:1])) as stream:
-            return Count(sum(batch.num_rows for batch in stream), exact=True)
-
-    def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
-        """As :meth:`Readable.sample`, by a read of all rows."""
-        check_sample(rows, seed)
-        with closing(self.scan(columns=columns)) as stream:
-            return reservoir(stream, rows, clock.chance(seed))
-
-    def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
-        """As :meth:`Readable.prefixes`, by a read of the keys."""
-        check_depth(depth, self.schema)
-        check_whole_number("limit", limit)
-        fields = self.schema.row_key[:depth]
-        codec = KeyCodec(fields)
-        names = [field.name for field in fields]
-        encoded: dict[bytes, None] = {}
-        with closing(self.scan(*ranges, columns=names)) as stream:
-            for batch in stream if limit != 0 else ():
-                encoded.update(dict.fromkeys(codec.encode_columns(batch).to_pylist()))
-                if limit is not None and len(encoded) >= limit:
-                    break
-        return pa.Table.from_arrays(
-            codec.decode_columns(list(encoded)[:limit]).columns, schema=self.schema.arrow_of(names)
-        )
-
     # -- the two stages ------------------------------------------------------------------------------------------------
 
     @cached_property
@@ -205,8 +251,10 @@ class RestrictedSnapshot(PartialRows):
         with evaluating():
             return check_where(self._policy.where, self._whole.schema.arrow)
 
-    def _raw(self, raw: Any) -> RestrictedSnapshot:
-        return RestrictedSnapshot(raw_choice(self._whole, None, raw=raw), self._policy) if raw else self
+    def view(self, *, raw: Any) -> RestrictedSnapshot:
+        """Return this snapshot, or its raw rows."""
+        view = raw_choice(self._whole, None, raw=raw)
+        return self if view is self._whole else RestrictedSnapshot(view, self._policy)
 
     def columns_read(self, names: Sequence[str]) -> list[str]:
         """Return the columns of the table to read for these names, at least one; masked columns are not read."""
@@ -217,18 +265,21 @@ class RestrictedSnapshot(PartialRows):
         masks, count = self._masks, rows.num_rows
         return [pa.repeat(masks[name], count) if name in masks else rows.column(name) for name in names]
 
-    def _first(self, names: Sequence[str]) -> list[str]:
+    def visible_of(
+        self, read: Callable[[Snapshot, Sequence[str]], pa.Table], columns: Sequence[str] | None, *, raw: Any
+    ) -> pa.Table:
+        """Return the visible part of the rows that ``read`` finds by their keys in the whole table."""
+        view = self.view(raw=raw)
+        names = view.schema.project(columns)
         own = () if self._predicate is None else self._predicate.columns
-        return list(dict.fromkeys((*self.columns_read(names), *own)))
-
-    def _shown(self, rows: pa.Table, names: Sequence[str], raw: bool) -> pa.Table:  # noqa: FBT001 - which schema
-        """Return the visible part of rows in memory."""
-        arrow = self._raw(raw).schema.arrow_of(names)
+        with evaluating():
+            rows = read(self._whole, list(dict.fromkeys((*self.columns_read(names), *own))))
         # Predicates are over the values of dictionaries.
         batches: Iterable[pa.RecordBatch] = values_of(rows, self._whole.schema).to_batches()
         if self._predicate is not None:
             with evaluating():
                 batches = [keep(batch, self._predicate) for batch in batches]
+        arrow = view.schema.arrow_of(names)
         return returned(pa.Table.from_batches(self._with_masks(batches, arrow), arrow), self.schema)
 
     def _masked(self, stream: RowStream, arrow: pa.Schema) -> Generator[pa.RecordBatch]:
@@ -248,10 +299,9 @@ def refused(what: str) -> Error:
     )
 
 
-def _allowed(options: dict[str, Any]) -> dict[str, Any]:
-    if options.pop("apply", None) is not None:
+def _refuse_apply(apply: Any) -> None:
+    if apply is not None:
         raise refused("what a function given as apply gets")
-    return options
 
 
 def _mask(name: str, text: str, kind: pa.DataType) -> pa.Scalar:

@@ -6,7 +6,6 @@ frame, a relation, a registered table) read the version of the call. Methods imp
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,11 +16,11 @@ from lakebed.model.dictionaries import returned
 from lakebed.model.keys import EncodedRange, KeyRange, successor
 from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
 from lakebed.read.rows.row_stream import returned_stream
-from lakebed.read.snapshot.handles import RowConversions, TableAddress
+from lakebed.read.snapshot.handles import TableAddress, TableHandle
 from lakebed.storage.telemetry import timed_read
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import duckdb
     import polars as pl
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 
-class Readable(RowConversions):
+class Readable(TableHandle["RowStream"]):
     """The reads of a table.
 
     A :class:`~lakebed.table.table.Table` reads its latest version: each method first looks for a newer one. A
@@ -49,18 +48,13 @@ class Readable(RowConversions):
 
     __slots__ = ()
 
-    @abstractmethod
-    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
+    _get: Callable[[Sequence[Any], Sequence[str] | None, float | None, int | None], pa.Table]
+    """As :meth:`get`, with key, columns, max_staleness and at_least."""
 
-        A snapshot returns itself.
-        """
+    if TYPE_CHECKING:
 
-    @abstractmethod
-    def _get(
-        self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
-    ) -> pa.Table:
-        """As :meth:`get`."""
+        def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+            """Return the latest version as a value; a snapshot returns itself."""
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
@@ -332,7 +326,7 @@ class Snapshot(Readable):
     """Where the table can be opened again; None: nowhere."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.reopening`)."""
+        """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.opening`)."""
         if self.reopening is None:
             raise TypeError(f"cannot pickle {self!r}: it belongs to no instance that can be opened again")
         return self.reopening.instance.snapshot, (self.reopening.table_id, self.version)

@@ -24,7 +24,8 @@ from lakebed.table.tracker.retry_requests import request_retry
 if TYPE_CHECKING:
     from litestar import Request
 
-    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.handles import TableHandle
     from lakebed.server.service.service import Service
     from lakebed.table.table import Table
     from lakebed.table.tracker.listing import RunDetails
@@ -67,7 +68,7 @@ class OpenTables:
         self._found[name] = table, now
         return table
 
-    def readable(self, principal: Principal, name: str, at: str | None = None) -> Table | Snapshot:
+    def readable(self, principal: Principal, name: str, at: str | None = None) -> TableHandle[RowStream]:
         """Return the table as the principal may read it, or as it was at a version, a tag or a time.
 
         Raises AccessError, NotFoundError, NotRetainedError.
@@ -98,7 +99,7 @@ class RequestedTable:
         self.principal.require_all_rows(self.name)
         return found
 
-    def readable(self, at: str | None = None) -> Table | Snapshot:
+    def readable(self, at: str | None = None) -> TableHandle[RowStream]:
         """As :meth:`OpenTables.readable`."""
         return self.tables.readable(self.principal, self.name, at)
 
@@ -112,7 +113,7 @@ class RequestedTable:
         table = await anyio.to_thread.run_sync(self.table, Permission.READ)
         await while_connected(request, partial(self.tables.awaited.wait, table, at, at_least))
 
-    def read(self, at: str | None, function: Callable[[Table | Snapshot], Answer]) -> Answer:
+    def read(self, at: str | None, function: Callable[[TableHandle[RowStream]], Answer]) -> Answer:
         """Return the result of the function on :meth:`readable`, or on a table that has the name after a drop."""
         try:
             return function(self.readable(at))

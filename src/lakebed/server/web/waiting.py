@@ -17,7 +17,7 @@ import anyio.to_thread
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.read.snapshot.table_reads import LOOK_FIRST_S, LOOK_S, WAIT_S, seconds_until, version_missing
+from lakebed.read.snapshot.versions import LOOK_FIRST_S, LOOK_S, WAIT_S, version_missing
 
 if TYPE_CHECKING:
     from litestar import Request
@@ -98,7 +98,7 @@ class AwaitedVersions:
 
         Raises NotFoundError if the version does not come.
         """
-        if at is not None and (seconds := await anyio.to_thread.run_sync(seconds_until, table, at)):
+        if at is not None and (seconds := await anyio.to_thread.run_sync(table.versions.seconds_until, at)):
             await anyio.sleep(seconds)
         began, pause = clock.monotonic_s(), 0.0
         while at_least is not None and table.log.head.version < at_least:

@@ -65,7 +65,7 @@ class ChangesScan:
         present = table.state()
         # A feed of no column of the table is one of its keys.
         names = self.names or present.created.row_key_names
-        with Feed.of(table, present, (part.keys,), names).stream(None, part.first, part.last) as stream:
+        with Feed.of(table.versions, present, (part.keys,), names).stream(None, part.first, part.last) as stream:
             for rows in stream:
                 yield spark_columns.to_spark(rows, self.wanted)
 

@@ -17,7 +17,7 @@ from lakebed.model.documents import dump
 from lakebed.model.keys import KeyRange
 from lakebed.read.rows.counting import Count
 from lakebed.read.rows.explain import Explanation
-from lakebed.read.snapshot.handles import RowConversions
+from lakebed.read.snapshot.handles import TableHandle
 from lakebed.table.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.table.client.remote_rows import RemoteRows, encoded, table_in
 from lakebed.table.client.request_values import given, key_document, keys_document, ranges_document
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lakebed.table.client.connection import Connection
 
 
-class RemoteReads(RowConversions):
+class RemoteReads(TableHandle[RemoteRows]):
     """The reads of a table through a service. ``at`` is the version; None: the latest at each read."""
 
     def __init__(self, connection: Connection, name: str, at: str | None) -> None:

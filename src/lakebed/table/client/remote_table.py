@@ -51,10 +51,15 @@ class RemoteSnapshot(RemoteReads):
 
     def __init__(self, connection: Connection, name: str, version: int) -> None:
         super().__init__(connection, name, str(version))
-        self.version = version
+        self._version = version
 
     def __repr__(self) -> str:
         return f"<lakebed table {self.name!r} at version {self.version} at {self._connection.url}>"
+
+    @property
+    def version(self) -> int:
+        """The version of the table that this snapshot shows."""
+        return self._version
 
     def _repr_html_(self) -> str:
         """Return its figures, key space and fields, for notebooks; a few requests that read no rows."""

@@ -22,11 +22,12 @@ from lakebed.server.web.selections import When, key_ranges
 from lakebed.server.web.threads import threaded
 
 if TYPE_CHECKING:
-    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.snapshot.handles import TableHandle
     from lakebed.server.web.access import RequestedTable
 
 
-def _whole(requested: RequestedTable, at: str | None) -> Snapshot:
+def _whole(requested: RequestedTable, at: str | None) -> TableHandle[RowStream]:
     """Return the table at a version, to a principal that may read all of it. Raises AccessError."""
     found = requested.readable(at)
     requested.principal.require_all_rows(requested.name)

@@ -34,11 +34,10 @@ from lakebed.server.web.selections import Count, RangeSelection, Seconds, Versio
 if TYPE_CHECKING:
     from lakebed.read.rows.counting import Count as Counted
     from lakebed.read.rows.row_stream import RowStream
-    from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.handles import TableHandle
     from lakebed.server.web.access import RequestedTable
     from lakebed.server.web.row_answers import OpenAnswers
     from lakebed.server.web.threads import Lookups
-    from lakebed.table.table import Table
 
 Words = Annotated[list[str] | None, QueryParameter(required=False)]
 """A parameter of a URL that may be given more than once."""
@@ -61,7 +60,7 @@ async def _answer_get(
     form = accepted(request)
     await requested.awaited(request, body.at, body.at_least)
 
-    def look_up(table: Table | Snapshot) -> Response[bytes]:
+    def look_up(table: TableHandle[RowStream]) -> Response[bytes]:
         return answer_table(table.get(*table.schema.codec.parse(body.key), **_how(body)), form)
 
     return await lookups.run(requested.read, body.at, look_up)
@@ -131,7 +130,7 @@ async def get_many(
     await requested.awaited(request, wanted.at, wanted.at_least)
 
     def read() -> Response[bytes]:
-        def look_up(found: Table | Snapshot) -> Response[bytes]:
+        def look_up(found: TableHandle[RowStream]) -> Response[bytes]:
             given = [found.schema.codec.parse(key) for key in wanted.keys] if keys is None else keys
             return answer_table(found.get_many(given, **_how(wanted)), form)
 
@@ -140,7 +139,7 @@ async def get_many(
     return await anyio.to_thread.run_sync(read)
 
 
-def opened_scan(table: Table | Snapshot, body: ScanBody) -> RowStream:
+def opened_scan(table: TableHandle[RowStream], body: ScanBody) -> RowStream:
     """Return the rows of a scan."""
     ranges = key_ranges(table.schema, body.ranges)
     return table.scan(*ranges, where=body.where, limit=body.limit, reverse=body.reverse, **_how(body))
@@ -197,7 +196,7 @@ async def count(request: AnyRequest, requested: TheTable, data: JSONBody[CountBo
     """The number of rows of all keys or of some ranges; an estimate between two bounds unless ``exact``."""
     await requested.awaited(request, data.at, None)
 
-    def look_up(found: Table | Snapshot) -> Counted:
+    def look_up(found: TableHandle[RowStream]) -> Counted:
         return found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
 
     counted = await anyio.to_thread.run_sync(requested.read, data.at, look_up)
@@ -211,7 +210,7 @@ async def sample(request: AnyRequest, requested: TheTable, data: JSONBody[Sample
     form = accepted(request)
     await requested.awaited(request, data.at, None)
 
-    def look_up(found: Table | Snapshot) -> Response[bytes]:
+    def look_up(found: TableHandle[RowStream]) -> Response[bytes]:
         return answer_table(found.sample(data.rows, columns=data.columns, seed=data.seed), form)
 
     return await anyio.to_thread.run_sync(requested.read, data.at, look_up)
@@ -223,7 +222,7 @@ async def prefixes(request: AnyRequest, requested: TheTable, data: JSONBody[Pref
     form = accepted(request)
     await requested.awaited(request, data.at, None)
 
-    def look_up(found: Table | Snapshot) -> Response[bytes]:
+    def look_up(found: TableHandle[RowStream]) -> Response[bytes]:
         ranges = key_ranges(found.schema, data.ranges)
         return answer_table(found.prefixes(data.depth, *ranges, limit=data.limit), form)
 
@@ -242,7 +241,7 @@ async def explain(request: AnyRequest, requested: TheTable, data: JSONBody[Expla
     how: dict[str, Any] = {"where": data.where, "limit": data.limit, "reverse": data.reverse}
     await requested.awaited(request, data.at, None)
 
-    def explained(found: Table | Snapshot) -> dict[str, Any]:
+    def explained(found: TableHandle[RowStream]) -> dict[str, Any]:
         schema = found.schema
         selection = schema.codec.parse(data.key) if data.key is not None else ()
         made = found.explain(*selection, *key_ranges(schema, data.ranges), columns=data.columns, **how)

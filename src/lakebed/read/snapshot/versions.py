@@ -1,12 +1,11 @@
-"""The reads of a table's handle: it follows the log, and keeps open files from one read to the next.
+"""The versions of one table as a process reads them: it follows the log, and keeps open files from read to read.
 
-Every read is one of a :class:`~lakebed.read.snapshot.snapshot.Snapshot`. This module chooses its version: the latest,
-one at least as new as another, or a past one.
+Every read is one of a :class:`~lakebed.read.snapshot.snapshot.Snapshot`. Core type: :class:`TableVersions`, which
+chooses its version: the latest, one at least as new as another, or a past one. Errors: NotFoundError, NotRetainedError.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cached_property
@@ -17,17 +16,16 @@ from lakebed.errors import Code, Error, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.model.state.time_travel import argument_of, check_time, given_moment, locate
-from lakebed.read.snapshot.snapshot import Readable, Snapshot
+from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from lakebed.log.committer import Log
     from lakebed.model.files import DataFile
-    from lakebed.model.settings import Settings
     from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions import Proposal, Transaction
     from lakebed.read.rows.reader import Reader
@@ -58,14 +56,15 @@ def version_missing(latest: int, version: int, waited_s: float) -> Error:
     )
 
 
-class TableReads(Readable):
-    """The reads of one table in one process. Safe to use from many threads."""
+class TableVersions:
+    """The versions of one table in one process. Safe to use from many threads."""
 
     def __init__(
         self,
         table_id: str,
         storage: Storage,
         log: Log[TableState, Proposal, Transaction],
+        memory_limit_bytes: Callable[[], int],
         reopening: TableAddress | None = None,
     ) -> None:
         """``reopening`` is where the table can be opened again; None: nowhere."""
@@ -73,23 +72,17 @@ class TableReads(Readable):
         self.storage = storage
         self.log = log
         self.reopening = reopening
+        self._memory_limit_bytes = memory_limit_bytes
         self._is_near = storage.locality.near
         self._probed_s: float | None = None
         self._clock_read: tuple[datetime, float] | None = None
 
-    @abstractmethod
-    def settings_in_force(self) -> Settings:
-        """Return the value in force of every setting, in the latest known state."""
-
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
-        """Return the latest version as a value; ``max_staleness`` and ``at_least`` are as for :meth:`get`."""
+        """As :meth:`lakebed.table.table.Table.snapshot`."""
         return self._snapshot_of(self._present_state(max_staleness, at_least))
 
     def state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
-        """Return the latest state; ``max_staleness`` and ``at_least`` are as for :meth:`get`.
-
-        Raises NotFoundError if the version does not come within ten seconds.
-        """
+        """As :meth:`lakebed.table.table.Table.state`."""
         if at_least is None:
             return self._newest(max_staleness)
         check_whole_number("at_least", at_least)
@@ -111,13 +104,13 @@ class TableReads(Readable):
         return state
 
     def base_state(self) -> TableState:
-        """Return a recent state as the base of a write. It may lack commits of this process through a service."""
+        """As :meth:`lakebed.table.table.Table.base_state`."""
         return self.log.head.state if self._is_fresh(BASE_AGE_S) else self._newest(None)
 
-    def _get(
+    def get(
         self, key: Sequence[Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
     ) -> pa.Table:
-        """As :meth:`get`.
+        """As :meth:`lakebed.table.table.Table.get`.
 
         On a remote store the lookup runs in the latest state known (at first that of the latest checkpoint) while the
         log is probed. Usually there is no newer state, which saves a round trip or two. Otherwise it runs again.
@@ -157,7 +150,7 @@ class TableReads(Readable):
         """Return the reader of data files, made at first use, since a process that only writes need not import it."""
         from lakebed.read.rows.reader import Reader
 
-        return Reader(self.storage, self.id, self._keeps, lambda: self.settings_in_force().memory_limit_bytes)
+        return Reader(self.storage, self.id, self._keeps, self._memory_limit_bytes)
 
     def at(
         self,
@@ -168,18 +161,7 @@ class TableReads(Readable):
         time: datetime | str | None = None,
         tag: str | None = None,
     ) -> Snapshot:
-        """Return the table as it was after a version, at a time (of the store's clock), or at a tag; give one of them.
-
-        ``moment`` is any of them, in a text as after the ``@`` of a table in SQL: ``at(12)``, ``at("audited")``.
-        A date is its midnight in UTC, unless a tag has its name. ``time`` is aware, or ISO 8601 with an offset, or a
-        date. Reads the log up to there, from its checkpoint if that is older.
-        A time after the newest entry means the latest version. One to come is waited for, at most ten seconds.
-
-        Raises:
-            NotFoundError: no such tag; a version or time that is not there yet, or before the table was; a dropped
-                table.
-            NotRetainedError: files of that version may be deleted; names the versions that are kept.
-        """
+        """As :meth:`lakebed.table.table.Table.at`."""
         given_moment(moment, version=version, time=time, tag=tag)
         state = self._present_state()
         given = argument_of(state, moment, version=version, time=time, tag=tag)
@@ -188,7 +170,7 @@ class TableReads(Readable):
         target_version = locate(state, self.log.entry_last_modified, **given)
         return self._snapshot_of(self._state_at(target_version, state))
 
-    def _taggable(self, tag: str, version: int | None) -> tuple[int, bool]:
+    def taggable(self, tag: str, version: int | None) -> tuple[int, bool]:
         """Return the version to tag, by default the latest, and whether it has the tag already.
 
         If not, the checkpoint of that version is retained from now on: the tag may later be its only use.
@@ -202,17 +184,7 @@ class TableReads(Readable):
 
     @contextmanager
     def pin(self, version: int | None = None) -> Iterator[Snapshot]:
-        """A snapshot, of the latest version or an older one, that stays readable to the end of the ``with`` block.
-
-        Garbage collection does not touch its files: for exports, and for queries that may outlive the setting
-        ``history_s``. Costs an object, rewritten every 20 minutes. If that fails for so long, reads raise
-        NotRetainedError.
-
-        Raises:
-            NotFoundError, NotRetainedError: the version does not exist yet, or is not retained; lists those that are;
-                or the table was dropped.
-            ContentionError: collections kept overtaking; try again.
-        """
+        """As :meth:`lakebed.table.table.Table.pin`."""
         from lakebed.read.snapshot.pins import Pin
 
         state = self._present_state()
@@ -226,6 +198,20 @@ class TableReads(Readable):
                 newest = self.state()
                 state = self._state_at(locate(newest, self.log.entry_last_modified, version=version), newest)
             yield self._snapshot_of(state)
+
+    def seconds_until(self, moment: Any) -> float:
+        """Return how long :meth:`at` would wait for a moment to come; 0 if it would not.
+
+        Asks the store for its clock if the moment may be to come. Raises UsageError for a time that is none.
+        """
+        given = argument_of(self.log.head.state, moment)
+        if "time" not in given:
+            return 0.0
+        time = check_time(given["time"])
+        if time < clock.now() - _CLOCKS_APART:
+            return 0.0
+        ahead = time - self._store_now(anew=False)
+        return ahead.total_seconds() if _NO_TIME < ahead <= timedelta(seconds=WAIT_S) else 0.0
 
     def _at_least_of(self, moment: datetime, state: TableState) -> TableState:
         """Return the given state if it has an entry after the moment; else the latest, once the store's clock has
@@ -290,18 +276,3 @@ class TableReads(Readable):
         """Return whether the file's object must exist: the latest state has the file, and it is not retired."""
         known = self.state().files.get(file.id)
         return known is not None and not known.retired
-
-
-def seconds_until(table: TableReads, moment: Any) -> float:
-    """Return how long :meth:`TableReads.at` would wait for a moment to come; 0 if it would not.
-
-    Asks the store for its clock if the moment may be to come. Raises UsageError for a time that is none.
-    """
-    given = argument_of(table.log.head.state, moment)
-    if "time" not in given:
-        return 0.0
-    time = check_time(given["time"])
-    if time < clock.now() - _CLOCKS_APART:
-        return 0.0
-    ahead = time - table._store_now(anew=False)  # noqa: SLF001 - a function of this module
-    return ahead.total_seconds() if _NO_TIME < ahead <= timedelta(seconds=WAIT_S) else 0.0
