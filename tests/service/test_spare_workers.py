@@ -15,7 +15,7 @@ from lakebed.read.sql import spare_workers as module
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
-from lakebed.server.security.sql import spare_workers
+from lakebed.server.security.sql import run_statement, spare_workers
 from tests.waiting import until
 
 LIMITS = Limits(512 * 1024 * 1024, 60)
@@ -43,7 +43,7 @@ def test_each_statement_has_a_process_that_waited_for_it(lake: Any, monkeypatch:
     spare = spare_workers(lake)
 
     def answer(principal: Principal, statement: str) -> list[Any]:
-        with principal.sql(lake, statement, LIMITS, spare) as rows:
+        with run_statement(principal, lake, statement, LIMITS, spare) as rows:
             return list(rows.read_all().to_pylist())
 
     assert answer(ADMIN, "SELECT count(*) AS n FROM t") == [{"n": 3}]

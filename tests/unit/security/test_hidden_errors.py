@@ -11,6 +11,7 @@ from lakebed.errors import Error, UsageError
 from lakebed.read.snapshot.restricted import evaluating
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
+from lakebed.server.security.sql import run_statement
 
 PART = Principal("part", (Role("berlin", Permission.READ, frozenset({"t"}), where="tenant = 'berlin'"),))
 SECRETS = ("SECRET", "oslo", "200", "10000", "hidden text")
@@ -39,9 +40,9 @@ READS = {
     "prefixes": lambda lake, part: part.prefixes(1),
     "changes": lambda lake, part: part.changes(0).read_all(),
     "to_arrow": lambda lake, part: part.scan(columns=["n"]).read_all(),
-    "sql": lambda lake, part: PART.sql(lake, "SELECT * FROM t", None).read_all(),
-    "sql of a key": lambda lake, part: PART.sql(lake, "SELECT n FROM t WHERE k = 'SECRET'", None).read_all(),
-    "sql count": lambda lake, part: PART.sql(lake, "SELECT count(*) FROM t", None).read_all(),
+    "sql": lambda lake, part: run_statement(PART, lake, "SELECT * FROM t", None).read_all(),
+    "sql of a key": lambda lake, part: run_statement(PART, lake, "SELECT n FROM t WHERE k = 'SECRET'", None).read_all(),
+    "sql count": lambda lake, part: run_statement(PART, lake, "SELECT count(*) FROM t", None).read_all(),
 }
 
 

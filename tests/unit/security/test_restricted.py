@@ -232,7 +232,8 @@ def test_changes_are_those_of_visible_rows(lake, tmp_path):
     "interface",
     [
         "lazy_polars", "to_duckdb", "register", "history", "history_rows", "state", "log", "reader", "storage",
-        "write", "delete", "remove", "alter", "verify", "commit", "failures", "requests", "submit", "set", "tag", "restore", "attach",
+        "write", "delete", "remove", "alter", "verify", "commit", "failures", "requests", "submit",
+        "set", "tag", "restore", "attach",
     ],
 )  # fmt: skip
 def test_what_is_of_all_rows_and_what_writes_is_refused(part, interface):

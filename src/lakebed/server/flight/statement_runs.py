@@ -26,6 +26,7 @@ from lakebed.errors import Code
 from lakebed.read.sql.limited import Limits
 from lakebed.server.flight.call_errors import call_error
 from lakebed.server.flight.kept_statements import KeptStatements
+from lakebed.server.security.sql import run_statement
 from lakebed.server.service.room import Room, TakenRoom
 
 if TYPE_CHECKING:
@@ -131,7 +132,7 @@ class StatementRuns:
         """Start a statement and count it as running until its end. Raises ContentionError if there are too many."""
         run = self._counted(principal, ticket)
         try:
-            run.reader = principal.sql(self._instance, statement, self._limits.statement, self._spare)
+            run.reader = run_statement(principal, self._instance, statement, self._limits.statement, self._spare)
         except BaseException:
             run.end()
             raise

@@ -1,15 +1,15 @@
 """Principals: the callers of a service, and their permissions.
 
 An interface of the service (HTTP, Flight SQL) authenticates each request by an :class:`Authenticator`, asks the
-:class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` and :meth:`Principal.sql`
-alone.
+:class:`Principal` for a permission, and reads tables through :meth:`Principal.readable` and
+:func:`lakebed.server.security.sql.run_statement` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
@@ -17,11 +17,7 @@ from lakebed.model.policies import Policy
 from lakebed.server.security.roles import BUILT_IN, Permission, Role, policy_of
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from lakebed.read.sql.limited import Limits
-    from lakebed.read.sql.spare_workers import SpareWorkers
-    from lakebed.table.instance import Instance
+    from lakebed.table.restricted_table import RestrictedTable
     from lakebed.table.table import Table
 
 __all__ = ["Authenticator", "Open", "Permission", "Principal", "Role"]
@@ -80,7 +76,7 @@ class Principal:
         """Return whether the principal may read all rows of the table."""
         return self.permission(table) is not None and self.policy(table) is None
 
-    def readable(self, table: Table) -> Table:
+    def readable(self, table: Table) -> Table | RestrictedTable:
         """Return the table as this principal may see it. Raises AccessError.
 
         If it sees a part, the result is a :class:`~lakebed.table.restricted_table.RestrictedTable`: it has the reads of
@@ -92,20 +88,7 @@ class Principal:
             return table
         from lakebed.table.restricted_table import RestrictedTable
 
-        return cast("Table", RestrictedTable(table, policy))
-
-    def sql(
-        self, instance: Instance, statement: str, limits: Limits | None, spare: SpareWorkers | None = None
-    ) -> pa.RecordBatchReader:
-        """Return the rows of a query over the tables that the principal may read; as :meth:`Instance.sql` otherwise.
-
-        With limits, it runs in a process of its own, which is killed at a limit, or when the reader is closed or
-        dropped: one of the ``spare`` workers of the instance, or a new one. Without limits, it runs in this process:
-        only for a process that serves one caller.
-        """
-        from lakebed.server.security.sql import run
-
-        return run(self, instance, statement, limits, spare)
+        return RestrictedTable(table, policy)
 
     def to_json(self) -> dict[str, Any]:
         """Return the principal as a document; :meth:`from_json` gives it back."""

@@ -24,6 +24,7 @@ from lakebed.model.state.fields import decode_bounds
 from lakebed.read.inspect.copies import CopyKind, record_copy
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Principal
+from lakebed.server.security.sql import run_statement
 from lakebed.server.service.work import is_fault
 from lakebed.storage.disk_space import scratch_folder
 from lakebed.table.tracker.submitted_queries import ROWS, may_read
@@ -123,7 +124,7 @@ class QueryWork:
         with (
             current_stop().cancelling(cancelled.set),
             scratch_folder("query") as folder,
-            principal.sql(self.instance, statement, limits) as rows,
+            run_statement(principal, self.instance, statement, limits) as rows,
         ):
             return write_stream(
                 rows,

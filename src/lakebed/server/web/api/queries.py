@@ -13,6 +13,7 @@ from litestar import Response
 from litestar.params import JSONBody
 
 from lakebed.read.sql.limited import Limits
+from lakebed.server.security.sql import run_statement
 from lakebed.server.web.api.descriptions import post_rows
 from lakebed.server.web.middleware import note
 from lakebed.server.web.provided import AnyRequest, TheLimits, ThePrincipal, TheService, TheStatements
@@ -48,7 +49,7 @@ async def run_sql(
 
     def rows(cancelled: threading.Event) -> Any:
         bounds = Limits(memory_bytes, timeout_s, cancelled)
-        return principal.sql(service.instance, data.statement, bounds, service.spare_workers)
+        return run_statement(principal, service.instance, data.statement, bounds, service.spare_workers)
 
     return await answer_statement(request, rows, form, limits, statements=statements, principal=principal)
 

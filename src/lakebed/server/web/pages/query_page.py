@@ -22,9 +22,9 @@ from lakebed.model.checks import shown
 from lakebed.model.keys import KeyRange
 from lakebed.model.schema import Field, Schema
 from lakebed.read.rows.row_stream import RowStream
-from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Permission, Principal
+from lakebed.server.security.sql import run_statement
 from lakebed.server.service.service import Service
 from lakebed.server.web.access import OpenTables
 from lakebed.server.web.api.queries import answer_statement
@@ -43,6 +43,7 @@ from lakebed.server.web.provided import (
 )
 from lakebed.server.web.row_formats import CSV, JSON_LINES, PARQUET
 from lakebed.server.web.waiting import place_in
+from lakebed.table.restricted_table import RestrictedTable
 from lakebed.table.table import Table
 
 Kind = Literal["key", "range", "sql"]
@@ -155,25 +156,30 @@ def _bound(fields: Sequence[Field], typed: Mapping[str, str]) -> tuple[Any, ...]
     return tuple(values)
 
 
-def rows_of(table: Table, asked: AskedRows, seconds_max: float) -> tuple[Grid, Funnel | None]:
-    """Return the rows of a key or of a range, and what it took to read them."""
+def rows_of(
+    table: Table | RestrictedTable, whole: Table | None, asked: AskedRows, seconds_max: float
+) -> tuple[Grid, Funnel | None]:
+    """Return the rows of a key or of a range and, if it is of the ``whole`` table, what it took to read them.
+
+    Statistics of a read would reveal rows that a row filter hides.
+    """
     snapshot = table.snapshot()
     ranges, key = selection(snapshot.schema, asked)
     where = asked.where or None
     with snapshot.scan(*ranges, where=where, limit=asked.rows_max + 1, reverse=asked.reverse) as rows:
         grid = grid_of(rows.schema, rows, asked.rows_max, seconds_max)
-    if not asked.explain or not isinstance(snapshot, Snapshot):
-        # Statistics of a read would reveal rows that a row filter hides.
+    if not asked.explain or whole is None:
         return grid, None
-    took = snapshot.explain(*(key or ranges), where=where, limit=asked.rows_max, reverse=asked.reverse)
-    return grid, funnel_of(took, len(snapshot.state.partitions))
+    read = whole.at(version=snapshot.version)
+    took = read.explain(*(key or ranges), where=where, limit=asked.rows_max, reverse=asked.reverse)
+    return grid, funnel_of(took, len(read.state.partitions))
 
 
 def rows_of_sql(context: QueryContext, asked: AskedRows) -> Grid:
     """Return the first rows of a statement, which runs in a process of its own."""
     service, limits = context.service, context.limits
     bounds = Limits(limits.sql_memory_bytes, limits.request_s)
-    reader = context.principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
+    reader = run_statement(context.principal, service.instance, asked.sql, bounds, service.spare_workers)
     with closing(reader):
         return grid_of(reader.schema, reader, asked.rows_max, limits.request_s)
 
@@ -182,10 +188,12 @@ def page_of(context: QueryContext, asked: AskedRows) -> QueryPage:
     """Return the page with the form as it was filled in, and the rows if they were asked for."""
     began_s, principal = clock.monotonic_s(), context.principal
     result, funnel, error = None, None, ""
-    table: Table | None = None
+    found: Table | None = None
+    table: Table | RestrictedTable | None = None
     try:
         if asked.table:
-            table = principal.readable(context.tables.table(principal, Permission.READ, asked.table))
+            found = context.tables.table(principal, Permission.READ, asked.table)
+            table = principal.readable(found)
         if asked.run and asked.kind == "sql":
             if not asked.sql:
                 raise Code.ARGUMENT_MISSING("write a statement first, such as SELECT 1")
@@ -193,7 +201,8 @@ def page_of(context: QueryContext, asked: AskedRows) -> QueryPage:
         elif asked.run:
             if table is None:
                 raise Code.ARGUMENT_MISSING("choose a table first")
-            result, funnel = rows_of(table, asked, context.limits.request_s)
+            whole = found if principal.reads_whole(asked.table) else None
+            result, funnel = rows_of(table, whole, asked, context.limits.request_s)
     except _SHOWN_ON_THE_PAGE as failed:
         error = failed.message
     schema = None if table is None else table.schema
@@ -269,6 +278,6 @@ async def download(
 
     def run(cancelled: threading.Event) -> Any:
         bounds = Limits(limits.sql_memory_bytes, limits.request_s, cancelled)
-        return principal.sql(service.instance, asked.sql, bounds, service.spare_workers)
+        return run_statement(principal, service.instance, asked.sql, bounds, service.spare_workers)
 
     return await answer_statement(request, run, _FORMATS[form], limits, statements=statements, principal=principal)
