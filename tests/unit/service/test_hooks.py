@@ -5,6 +5,7 @@ import json
 import shlex
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -25,19 +26,20 @@ from lakebed.read.inspect.hooks import (
     remove_hook,
     write_delivered,
 )
-from lakebed.server.service import hook_delivery, hook_targets
-from lakebed.server.service.hook_delivery import HookDelivery
-from lakebed.server.service.hook_targets import signature_of
+from lakebed.server.service import hook_delivery
+from lakebed.server.service.hook_delivery import Hooks, signature_of
+from lakebed.server.service.plan import Retry, ServiceLimits
+from lakebed.server.service.service import Service
+from lakebed.server.service.subscriptions import DeliveryLimits
 from lakebed.upkeep.retention.run import gc
 from tests.unit.retention.cases import let_time_pass
 from tests.waiting import WAIT_S, until
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """Waits of a test are short."""
-    for name in ("LOOK_S", "LIST_S", "WAIT_S", "STORE_S"):
-        monkeypatch.setattr(hook_delivery, name, 0.01)
+def hooks_of(lake, report, *, commands=False):
+    """The hooks of a service whose waits are short."""
+    limits = DeliveryLimits(list_s=0.01, store_s=0.01)
+    return Hooks(lake, commands=commands, report=report, limits=limits, retry=Retry(0.01, 300.0))
 
 
 @pytest.fixture
@@ -115,12 +117,21 @@ def receiver():
 def delivering(lake, *, commands=False):
     """The delivery of a service; also what it said of failures."""
     said = []
-    delivery = HookDelivery(lake, commands=commands, report=said.append)
-    delivery.start()
-    try:
-        yield delivery, said
-    finally:
-        delivery.stop()
+    delivery = hooks_of(lake, said.append, commands=commands)
+    ended = threading.Event()
+
+    def look():
+        while not ended.wait(0.01):
+            delivery.subscriptions.look({})
+
+    with ThreadPoolExecutor(1) as pool:
+        looked = pool.submit(look)
+        try:
+            yield delivery, said
+        finally:
+            ended.set()
+            looked.result()
+            delivery.subscriptions.stop()
 
 
 def hook(table, version=None, **target):
@@ -174,6 +185,36 @@ def test_a_hook_learns_of_what_was_committed_while_no_service_ran(lake, table, r
     assert delivered(table, made).version == 5
 
 
+def test_a_run_of_all_maintenance_delivers_what_is_pending(lake, table, receiver):
+    """It ends when everything is delivered, and with it the process."""
+    made = hook(table, url=receiver.url)
+    for key in range(3):
+        table.write(rows(key))
+    Service(lake, launcher="in-process[1]").run_once()
+    assert receiver.versions[:3] == [2, 3, 4]
+    assert delivered(table, made).version == table.version
+
+
+def test_a_service_delivers_soon_though_the_table_was_idle_for_long(lake, table, receiver):
+    """Other idle tables are looked at less and less often, and a hook that has everything costs no request."""
+    hook(table, url=receiver.url)
+    limits = ServiceLimits(follow_s=0.05, follow_max_s=WAIT_S * 10)
+    with Service(lake, maintain=False, limits=limits) as service:
+        (watch,) = service._follower.watches.values()
+        watch.changed_s -= 1e6
+        until(lambda: service.hooks.status() and service.hooks.status()[0].delivered == 1)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(hook_delivery, "read_events", no_call)
+            looks = watch.looks
+            until(lambda: watch.looks > looks + 3)
+        lakebed.open(lake.url).table("t").write(rows(1))
+        receiver.wait_for(2)
+
+
+def no_call(*_):
+    raise AssertionError("it has everything")
+
+
 def test_a_hook_may_begin_at_an_older_version(lake, table, receiver):
     table.write(rows(1))
     hook(table, 0, url=receiver.url)
@@ -217,11 +258,11 @@ def test_a_service_that_ends_takes_no_receiver_for_up_again(lake, table):
     table.write(rows(1))
     with delivering(lake) as (delivery, said):
         until(lambda: delivered(table, down).failures)
-        (state,) = delivery._states.values()
+        (state,) = delivery.subscriptions._states.values()
         until(lambda: not state.busy)
         state.wait_until_s = clock.monotonic_s() + 600
-        delivery._stopping.set()
-        delivery._deliver(state)
+        delivery.subscriptions._stopping.set()
+        delivery.subscriptions._deliver(state)
     assert delivered(table, down).error is not None
     assert not [sentence for sentence in said if "takes events again" in sentence]
 
@@ -279,7 +320,7 @@ def test_a_command_reads_the_events_from_its_standard_input(lake, table, tmp_pat
     ],
 )
 def test_a_command_that_fails_is_reported(lake, table, monkeypatch, command, error):
-    monkeypatch.setattr(hook_targets, "COMMAND_S", 0.3 if error == "took longer" else WAIT_S)
+    monkeypatch.setattr(hook_delivery, "COMMAND_S", 0.3 if error == "took longer" else WAIT_S)
     hook(table, command=command)
     table.write(rows(1))
     with delivering(lake, commands=True) as (_, said):
@@ -377,20 +418,20 @@ def test_a_service_that_finds_another_at_work_leaves_the_hook_to_it(lake, table,
     """It has delivered, and loses the race for the record of it."""
     made = hook(table, url=receiver.url)
     table.write(rows(1))
-    delivery = HookDelivery(lake, commands=False, report=print)
-    delivery.look()
+    delivery = hooks_of(lake, print)
+    delivery.subscriptions.look({})
     receiver.wait_for(2)
     until(lambda: delivered(table, made).version >= 2)
     _, version = read_delivered(table.storage, made.id)
-    (state,) = delivery._states.values()
+    (state,) = delivery.subscriptions._states.values()
     until(lambda: not state.busy)
     assert write_delivered(table.storage, made.id, Delivered(version=2), version)
     table.write(rows(2))
-    delivery.look()
+    delivery.subscriptions.look({})
     receiver.wait_for(2, 3)
     until(lambda: not state.busy)
     assert state.wait_until_s > clock.monotonic_s() + 20
-    delivery.stop()
+    delivery.subscriptions.stop()
 
 
 def test_a_transaction_of_very_many_ranges_has_one_that_covers_them(lake):

@@ -136,7 +136,7 @@ def test_more_work_at_once_than_there_are_lanes_is_counted():
 def test_hooks_are_shown_with_their_failures(instance, stations):
     add_hook(instance.storage, checked_hook(stations.id, url="http://127.0.0.1:1/hidden"), 0)
     service = Service(instance, maintain=False)
-    service.hooks.look()
+    service.hooks.subscriptions.look({})
     for _ in range(3000):
         if service.hooks.status()[0].failures:
             break
@@ -154,4 +154,4 @@ def test_hooks_are_shown_with_their_failures(instance, stations):
         assert "failures in a row" in client.get("/jobs", headers=HERE).text
         (shown,) = client.get("/jobs.json", headers={"authorization": "reader"}).json()["hooks"]
         assert (shown["failures"] >= 1, shown["target"], shown["error"]) == (True, None, None)
-    service.hooks.stop()
+    service.hooks.subscriptions.stop()

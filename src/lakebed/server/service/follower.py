@@ -13,6 +13,7 @@ from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.operations import TableOperation
 from lakebed.server.service.plan import Record
+from lakebed.server.service.subscriptions import Subscription
 from lakebed.server.service.watch import Watch, error_now
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Follower:
         self._instance = instance
         self._report = report
         self._is_near = instance.storage.locality.near
+        self._close: frozenset[str] = frozenset()
         self._defaults: object = None
         self._catalog_at_s = -1.0
         self._catalog_version = -1
@@ -72,6 +74,25 @@ class Follower:
             self.turn(watch, now_s)
         self.follow(now_s)
 
+    def heads(self) -> dict[str, int]:
+        """Return the versions of the tables whose logs could be read at the last look, by their ids; from memory."""
+        if self.error is not None:
+            return {}
+        return {one.found.id: one.summary.version for one in list(self.watches.values()) if one.error is None}
+
+    def view_lags(self) -> dict[str, int]:
+        """Return how many versions of its source each view lacks, by the id of the view; from memory."""
+        summaries = {table_id: watch.summary for table_id, watch in list(self.watches.items())}
+        versions = {table_id: summary.version for table_id, summary in summaries.items()}
+        views = [Subscription(view, one.source, one.fed) for view, one in summaries.items() if one.source in versions]
+        return {view.id: view.lag(versions) for view in views}
+
+    def follow_closely(self, tables: frozenset[str], now_s: float) -> None:
+        """Check these tables every ``follow_s``, however long they are idle: they have subscribers."""
+        for watch in (self.watches[one] for one in tables - self._close if one in self.watches):
+            self.turn(watch, now_s)
+        self._close = tables
+
     def pause_s(self) -> float:
         """Return the seconds until the next turn; at least :data:`BATCH_S`, or a tenth of the catalog's period, at most
         it.
@@ -88,7 +109,8 @@ class Follower:
             self.waiting[watch.found.id] = watch
         else:
             self.waiting.pop(watch.found.id, None)
-        self.turn(watch, watch.follow_at_s)
+        close = watch.found.id in self._close
+        self.turn(watch, min(watch.follow_at_s, now_s + self.limits.follow_s) if close else watch.follow_at_s)
 
     def turn(self, watch: Watch, at_s: float) -> None:
         """Schedule the next check of a table."""

@@ -107,6 +107,27 @@ class Record:
     parked: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """What follows a failure: another try after a wait that doubles from ``wait_s`` to ``wait_max_s``.
+
+    What failed ``faults_max`` times in a row by its own fault is parked: it is not tried until it is requested. None:
+    it is never parked.
+    """
+
+    wait_s: float = RETRY_S
+    wait_max_s: float = RETRY_MAX_S
+    faults_max: int | None = None
+
+    def after_s(self, failures: int, jitter: float) -> float:
+        """Return the wait after that many failures in a row; ``jitter`` in [0, 1) spreads the retries of many."""
+        return min(self.wait_max_s, self.wait_s * 2.0 ** min(failures - 1, 20)) * (0.5 + jitter / 2)
+
+    def parks(self, faults: int) -> bool:
+        """Return whether that many faults in a row are too many."""
+        return self.faults_max is not None and faults >= self.faults_max
+
+
 def succeeded(record: Record, now_s: float, before: int, after: int) -> Record:
     """Return the record after a run that ended well, and took the table from one version to another."""
     return Record(record.begun_s, now_s, after, 0 if after != before else record.idle + 1)
@@ -116,14 +137,14 @@ def failed(record: Record, now_s: float, limits: ServiceLimits, jitter: float, *
     """Return the record after a run that failed; ``jitter`` in [0, 1) spreads the retries of many."""
     failures = record.failures + 1
     faults = record.faults + 1 if fault else 0
-    wait_s = min(RETRY_MAX_S, RETRY_S * 2 ** min(failures - 1, 20)) * (0.5 + jitter / 2)
+    retry = Retry(faults_max=limits.failures_max)
     return replace(
         record,
         ended_s=now_s,
         failures=failures,
         faults=faults,
-        next_s=now_s + wait_s,
-        parked=faults >= limits.failures_max,
+        next_s=now_s + retry.after_s(failures, jitter),
+        parked=retry.parks(faults),
     )
 
 

@@ -28,7 +28,7 @@ from lakebed.model.version import VERSION
 from lakebed.server.security.sql import spare_workers
 from lakebed.server.service.engines import Engines
 from lakebed.server.service.follower import Follower
-from lakebed.server.service.hook_delivery import HookDelivery
+from lakebed.server.service.hook_delivery import Hooks
 from lakebed.server.service.parking import KINDS, Parking
 from lakebed.server.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
 from lakebed.server.service.recent_reads import RecentReads
@@ -107,7 +107,7 @@ class Service:
         self.engines = Engines(instance, launcher, memory_bytes=memory_bytes, idle_s=idle_s) if shared else None
         self.spare_workers = spare_workers(instance)
         self._report = report or (lambda _: None)
-        self.hooks = HookDelivery(instance, commands=hook_commands, report=self._report)
+        self.hooks = Hooks(instance, commands=hook_commands, report=self._report)
         self.reads = RecentReads()
         self._started_at: datetime | None = None
         self._error: LastError | None = None
@@ -134,7 +134,6 @@ class Service:
         delete_abandoned_folders()
         self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
         self._thread.start()
-        self.hooks.start()
         self._followed.wait(START_S)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
@@ -148,7 +147,7 @@ class Service:
         deadline_s = clock.monotonic_s() + timeout_s
         if self._thread is not None:
             self._thread.join(timeout_s)
-        self.hooks.stop()
+        self.hooks.subscriptions.stop()
         while self._running and clock.monotonic_s() < deadline_s:
             for running in list(self._running.values()):
                 running.stop.ask()
@@ -179,7 +178,7 @@ class Service:
             while self._running and self._follower.error is None:
                 self._wake.wait(CANCEL_EVERY_S)
                 self._round()
-            self.hooks.look()
+            self.hooks.subscriptions.finish()
         finally:
             self.stop()
         return self.status()
@@ -216,12 +215,7 @@ class Service:
 
     def view_lags(self) -> dict[str, int]:
         """Return how many versions of its source each view lacks, by the id of the view; from memory."""
-        summaries = {table_id: watch.summary for table_id, watch in list(self._follower.watches.items())}
-        return {
-            view: max(0, summaries[one.source].version - one.fed)
-            for view, one in summaries.items()
-            if one.source in summaries
-        }
+        return self._follower.view_lags()
 
     # -- the thread of the service ------------------------------------------------------------------------------
 
@@ -229,13 +223,14 @@ class Service:
         while not self._stopping.is_set():
             try:
                 self._round()
-                self._error = None
+                self._error, pause_s = None, self._follower.pause_s()
             except Exception as error:  # noqa: BLE001 - the service goes on, and says what it is
-                self._error = error_now(error)
+                self._error, pause_s = error_now(error), self.limits.follow_s
                 self._report(f"a round failed: {self._error.message}")
-                self._wake.wait(self.limits.follow_s)
-                continue
-            self._wake.wait(self._follower.pause_s())
+            subscriptions = self.hooks.subscriptions
+            subscriptions.look(self._follower.heads())
+            self._follower.follow_closely(subscriptions.tables(), clock.monotonic_s())
+            self._wake.wait(pause_s)
 
     def _round(self) -> None:
         """Collect finished operations, follow tables that are due to be checked, and begin due operations."""
