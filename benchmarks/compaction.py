@@ -42,7 +42,7 @@ import lakebed
 from benchmarks.row_kinds import KINDS, KindOfRows
 from benchmarks.session_here import SessionHere
 from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
-from lakebed.jobs.batch import on_one_core
+from lakebed.jobs.executor import on_one_core
 from lakebed.spark import Pipeline
 
 SIDES = ("spark", "here", "bare", "duckdb")

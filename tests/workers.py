@@ -32,7 +32,7 @@ def _shared() -> WorkerPool:
 def shared_workers() -> Iterator[None]:
     """Pipelines without Spark that are made during the block use the shared workers."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("lakebed.jobs.pipeline.WorkerPool", lambda *_: _shared())
+        patch.setattr(InProcess, "executor", lambda _: _shared())
         yield
 
 

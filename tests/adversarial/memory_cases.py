@@ -214,7 +214,7 @@ def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
 
 def _map(name: str, limit: int, folder: Path) -> dict:
     """Run a map task of a bulk import, and the reduce task of its only reducer."""
-    from lakebed.jobs.batch import Place
+    from lakebed.jobs.executor import Place
     from lakebed.spark.map_inputs import native_chunks
     from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
 

@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 
 from lakebed.engine import datafusion
 from lakebed.errors import Error
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource

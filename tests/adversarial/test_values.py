@@ -374,14 +374,12 @@ PIPELINE_CALLS = {
 @pytest.mark.parametrize("name", PIPELINE_CALLS)
 def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, name):
     """As far as possible without Spark, whose session is replaced by one that refuses."""
-    from lakebed.jobs import pipeline
-    from lakebed.spark import Pipeline
+    from lakebed.spark import Pipeline, spark_executor
 
     def refuse(*_):
         raise Code.ARGUMENT_INVALID("there is no Spark here")
 
-    monkeypatch.setattr(pipeline, "active_session", refuse)
-    monkeypatch.setattr(pipeline, "start_session", refuse)
+    monkeypatch.setattr(spark_executor, "active_session", refuse)
     monkeypatch.chdir(tmp_path)
     made = lakebed.create(str(tmp_path / "lake"))
     made.create_table("t", SCHEMA).write(rows())

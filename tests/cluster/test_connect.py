@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.spark import session
-from lakebed.spark.session import Remote
+from lakebed.spark import Remote, session
 from tests.cluster.conftest import ROOT, SPARK_HOME, TIMEOUT_S, wait_for
 
 pytest.importorskip("grpc", reason="lakebed[connect] is not installed")
@@ -109,4 +108,4 @@ def test_an_interrupted_import_cancels_its_jobs_on_the_server_and_says_what_it_c
 def test_a_server_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "_CONNECT_S", 1)
     with pytest.raises(lakebed.UsageError, match=r"sc://127\.0\.0\.1:1 \(no answer in 1 s\)"):
-        session.start_session(Remote("sc://127.0.0.1:1"))
+        Remote("sc://127.0.0.1:1").start()

@@ -255,7 +255,7 @@ def _exports(lake, pipeline, root):
 
 def _quarantine(root):
     """Make a quarantine as a bulk import leaves it; the import itself needs Spark."""
-    from lakebed.jobs.batch import Place
+    from lakebed.jobs.executor import Place
     from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 
     quarantine = Quarantine(Place(str(root / "quarantine")), "monday", "attempt-one")

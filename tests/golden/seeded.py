@@ -30,7 +30,7 @@ from pathlib import Path
 
 from lakebed import clock
 from lakebed.jobs import worker_pool
-from lakebed.jobs.batch import attempt, on_one_core
+from lakebed.jobs.executor import attempt, on_one_core
 from lakebed.table.tracker.recorder import Recorder
 
 BEGIN_S = int(datetime(2025, 1, 1, tzinfo=UTC).timestamp())

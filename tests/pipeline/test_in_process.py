@@ -101,11 +101,15 @@ def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
 def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
     paths = write_parquet(tmp_path / "in", rows(1, 10))
     table.submit(paths)
-    with pytest.raises(UsageError, match="a bulk import needs Spark: leave out"):
+    with pytest.raises(
+        UsageError, match="a bulk import needs Spark, and the pipeline's tasks run in worker processes: leave out"
+    ):
         pipeline.bulk_import(table, paths)
-    with pytest.raises(UsageError, match="the method shuffle needs Spark: leave out"):
+    with pytest.raises(
+        UsageError, match=r"the method shuffle needs Spark, and .*: leave out the launcher, or leave out the method"
+    ):
         pipeline.ingest(table, force=True, method="shuffle")
-    with pytest.raises(UsageError, match="this needs Spark, and the pipeline's launcher is in-process"):
+    with pytest.raises(UsageError, match="this needs Spark, and the pipeline's tasks run in worker processes"):
         pipeline.read(table)
     assert pipeline.ingest(table, force=True).rows == 10
 
@@ -113,7 +117,7 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
-        (("export", "out"), "or give --in-process, which needs no Spark"),
+        (("export", "out", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
         (("import", "in.csv"), "or add the files with `lakebed write`, which needs no Spark"),
     ],
 )
@@ -122,10 +126,34 @@ def test_a_command_without_spark_says_how_to_do_without(
 ) -> None:
     table.write(rows(1, 10))
     (tmp_path / "in.csv").write_text("key\n")
-    process = started(instance, tmp_path / "home", WITHOUT_SPARK, words[0], table.name, str(tmp_path / words[1]))
+    process = started(
+        instance, tmp_path / "home", WITHOUT_SPARK, words[0], table.name, str(tmp_path / words[1]), *words[2:]
+    )
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
     assert "this needs pyspark, which is not installed: pip install 'lakebed[spark]'; " + advice in said
+
+
+def test_a_command_without_spark_runs_in_worker_processes_and_says_so(
+    table: lakebed.Table, instance: lakebed.Instance, tmp_path: Path
+) -> None:
+    table.write(rows(1, 10))
+    process = started(instance, tmp_path / "home", WITHOUT_SPARK, "export", table.name, str(tmp_path / "out"))
+    _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, said
+    assert "PySpark is not installed: tasks run in worker processes of this machine" in said
+    assert (tmp_path / "out" / "_SUCCESS").exists()
+
+
+def test_tasks_in_this_thread_see_an_instance_in_memory() -> None:
+    instance = lakebed.create(f"memory://{random_token()}")
+    table = instance.create_table("t", lakebed.Schema({"k": "string"}), settings={"compaction_strategy": "full"})
+    for key in "ab":
+        table.write({"k": [key]})
+    with Pipeline(instance, launcher="this-thread") as pipeline:
+        assert repr(pipeline) == f"Pipeline({instance.url!r}, on this thread)"
+        assert pipeline.compact("t").jobs == 1
+    assert table.get("b").num_rows == 1
 
 
 def test_an_instance_in_memory_is_refused() -> None:

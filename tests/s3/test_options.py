@@ -14,7 +14,7 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from lakebed.jobs.executors import place_of
+from lakebed.jobs.tasks import place_of
 from lakebed.storage import connect
 from lakebed.storage.external import ObjectFiles, open_external, options_for
 from lakebed.write.sources import find_files

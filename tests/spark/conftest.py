@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lakebed
-from lakebed.spark import Local, Pipeline
+from lakebed.spark import Pipeline
 from lakebed.spark.session import start_session
 from tests.spark.jvm_options import jvm_options
 
@@ -25,7 +25,7 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", jvm_options())
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """Two cores and four attempts a task: plain `local[2]` would never retry one."""
-    session = start_session(Local("local[2,4]"))
+    session = start_session("local[2,4]")
     session.conf.set("spark.sql.shuffle.partitions", "4")
     yield session
     session.stop()

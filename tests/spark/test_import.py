@@ -389,7 +389,7 @@ def recomputed(inner):
     def run(batches):
         import pyarrow as pa
 
-        from lakebed.jobs.batch import decode, encode
+        from lakebed.jobs.executor import decode, encode
         from lakebed.spark.shuffle import Account
 
         given = list(batches)

@@ -59,7 +59,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
     deadly = paths[1]
 
     def sort(target, place, document):
-        from lakebed.jobs.executors import _sort
+        from lakebed.jobs.tasks import _sort
 
         if deadly in str(document):
             os.kill(os.getpid(), signal.SIGKILL)

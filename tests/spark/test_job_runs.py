@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.jobs.batch import SparkTasks
 from lakebed.jobs.interrupt import Stop
 from lakebed.spark import Pipeline
+from lakebed.spark.spark_executor import SparkExecutor
 from lakebed.table.tracker.listing import RunFilter, job_runs, run_details
 from lakebed.table.tracker.recorder import RunHandle
 from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome
@@ -85,7 +85,7 @@ def dies_once(marker: str) -> int:
 def test_attempts_of_a_task_whose_worker_died_are_counted(
     instance: lakebed.Instance, pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    tasks = SparkTasks(lambda: pipeline.session)
+    tasks = SparkExecutor(lambda: pipeline.session)
     with instance.tracker.running(Begun(operation="ingest")) as run:
         assert isinstance(run, RunHandle)
         made = tasks.run([str(tmp_path / "died")], dies_once, int, Stop(), memory_limit_bytes=2**26, run=run)

@@ -31,7 +31,7 @@ def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_th
         import pyarrow as pa
 
         kept = gc.get_freeze_count() > 50_000
-        loaded = [name for name in ("lakebed.jobs.executors", "datafusion") if name in sys.modules]
+        loaded = [name for name in ("lakebed.jobs.tasks", "datafusion") if name in sys.modules]
         threads = [(path / "comm").read_text().strip() for path in Path(f"/proc/{os.getppid()}/task").iterdir()]
         others = len(threads) - threads.count("jemalloc_bg_thd")
         for _ in batches:
@@ -39,14 +39,14 @@ def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_th
             yield pa.record_batch(columns, names=["module", "threads", "kept"])
 
     found = spark.range(1).mapInArrow(seen, "module string, threads bigint, kept boolean").collect()
-    assert [tuple(row) for row in found] == [("lakebed.jobs.executors", 1, True), ("datafusion", 1, True)]
+    assert [tuple(row) for row in found] == [("lakebed.jobs.tasks", 1, True), ("datafusion", 1, True)]
 
 
 @pytest.mark.parametrize(
     ("imported", "not_needed"),
     [
         ("pyspark_lakebed", "pyarrow lakebed.spark.datasource.options"),
-        ("lakebed.spark.datasource.batch_read", "lakebed.jobs.pipeline lakebed.jobs.executors datafusion pandas"),
+        ("lakebed.spark.datasource.batch_read", "lakebed.jobs.pipeline lakebed.jobs.tasks datafusion pandas"),
     ],
     ids=["to look up the format", "to plan a read"],
 )

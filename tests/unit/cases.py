@@ -5,7 +5,7 @@ from pathlib import Path
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.jobs.batch import decode, encode
+from lakebed.jobs.executor import decode, encode
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput

@@ -99,10 +99,8 @@ def migrate(
     elif row_key:
         options.check_keys(found, *keys, option="--row-key")
     if spark:
-        from lakebed.spark.migration import migrate_on_spark
-
         with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
-            report = migrate_on_spark(pipeline, found, opened, chosen, job_id=job_id, progress=progress)
+            report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)
     else:
         with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
             report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))

@@ -147,7 +147,7 @@ def interruptible(
 _KINDS = {
     "bulk_import": WorkKind.IMPORT,
     "compact": WorkKind.COMPACTION,
-    "migrate_on_spark": WorkKind.IMPORT,
+    "migrate": WorkKind.IMPORT,
     "join_partitions": WorkKind.JOIN,
     "erase_report": WorkKind.ERASE_REPORT,
     "maintain": WorkKind.MAINTENANCE,

@@ -1,6 +1,6 @@
 """Maintains one table: ingests, compacts, rewrites, splits, joins and searches, by the tasks of a pipeline.
 
-:class:`Maintenance` plans on the driver, has tasks run, and commits. It starts a Spark session only if there are tasks.
+:class:`Maintenance` plans, has tasks run, and commits. The executor starts what it needs only if there are tasks.
 
 Core types: :class:`Maintenance`, :class:`MaintenanceReport`.
 
@@ -9,28 +9,27 @@ Errors: DamagedError of the first partition that could not be compacted, after t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lakebed.jobs.batch import Place, Tasks
-from lakebed.jobs.executors import (
-    attach_executor,
-    export_executor,
-    ingest_executor,
-    merge_executor,
-    rewrite_executor,
-    search_executor,
-)
+from lakebed.jobs.executor import Executor, Place, Shuffler, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
+from lakebed.jobs.tasks import (
+    attach_tasks,
+    export_tasks,
+    ingest_tasks,
+    merge_tasks,
+    rewrite_tasks,
+    search_tasks,
+)
 from lakebed.model.checks import check_request_key
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import TableOperation
 from lakebed.read.inspect.history import committed_on_interrupt
-from lakebed.spark.bulk_import import Importer
-from lakebed.spark.migration import migrate_rows
 from lakebed.table.tracker.runs import Begun, WorkKind
 from lakebed.upkeep.compaction.plan import whole
 from lakebed.upkeep.compaction.run import CompactionReport, Prepared, compact, prepare
@@ -48,12 +47,11 @@ from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.plan import Method
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from lakebed.table.table import Table
     from lakebed.table.tracker.recorder import RunHandle
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
+    from lakebed.upkeep.view_feed import RefreshReport
 
 ROUNDS_MAX = 8
 """Rounds of compacting, splitting and joining in one call. Each makes partitions smaller; two are enough as a rule."""
@@ -93,25 +91,23 @@ class DivisionReport:
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The maintenance of one table. ``start`` gives the Spark session; None: there is no Spark, and no shuffle."""
+    """The maintenance of one table."""
 
     table: Table
-    tasks: Tasks
+    executor: Executor
     place: Place
-    start: Callable[[], SparkSession] | None
     progress: Callback | None = None
 
     @property
     def cores(self) -> int:
         """How many tasks of the table run at once."""
-        return self.tasks.cores(self.table.settings_in_force().memory_limit_bytes)
+        return self.executor.cores(self.table.settings_in_force().memory_limit_bytes)
 
     def ingest(self, *, force: bool = False, method: Method | None = None) -> IngestReport:
         """Carry out the open requests that are due, or all; errors that are no file's fault are in the report."""
         with self.tracked(WorkKind.INGEST) as run:
-            importer = None if self.start is None else Importer(self.start, self.table, self.place, watching(run))
-            planned = prepare_ingest(self.table, force=force, method=method if importer else Method.SORT)
-            execute = ingest_executor(self.tasks, self.place, importer)
+            planned = prepare_ingest(self.table, force=force, method=method if self.executor.shuffler else Method.SORT)
+            execute = ingest_tasks(self.executor, TableCall(self.table, self.place, watching(run)))
             return run.reported(ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
 
     def bulk_import(
@@ -123,28 +119,36 @@ class Maintenance:
         *,
         partition_rows: int | None = None,
     ) -> ImportReport:
-        """Import a source on Spark; see :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
-        assert self.start is not None
+        """Import a source by a shuffle; see :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
-            importer = Importer(self.start, self.table, self.place, watching(run, self.progress), partition_rows)
-            return run.reported(importer.run(source, format, job_id, reading))
+            call = TableCall(self.table, self.place, watching(run, self.progress))
+            made = self._shuffler.bulk_import(call, source, format, job_id, reading, partition_rows=partition_rows)
+            return run.reported(made)
 
     def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-        """Add the rows of a table of another system, on Spark."""
-        assert self.start is not None
+        """Add the rows of a table of another system, by a shuffle."""
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
-            importer = Importer(self.start, self.table, self.place, watching(run, self.progress))
-            return run.reported(migrate_rows(importer, source, chosen, job_id))
+            call = TableCall(self.table, self.place, watching(run, self.progress))
+            return run.reported(self._shuffler.migrate(call, source, chosen, job_id))
+
+    def refresh(self, source: Table, *, anew: bool) -> RefreshReport:
+        """Add to the table, a view, what its source has gained; see :meth:`lakebed.jobs.pipeline.Pipeline.refresh`."""
+        from lakebed.upkeep.view_feed import refresh
+
+        with self.tracked(WorkKind.REFRESH) as run:
+            shuffler, call = self.executor.shuffler, TableCall(self.table, self.place)
+            backfill = None if shuffler is None else partial(shuffler.backfill, call, source)
+            return run.reported(refresh(self.table, source, anew=anew, backfill=backfill))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.jobs.pipeline.Pipeline.attach`."""
         with self.tracked(WorkKind.ATTACH, key=job_id) as run:
-            return run.reported(attach(self.table, source, job_id, attach_executor(self.tasks, self.place)))
+            return run.reported(attach(self.table, source, job_id, attach_tasks(self.executor, self.place)))
 
     def export(self, target: Place, wanted: ExportRequest, at: int | None) -> ExportReport:
         """Export a version; see :meth:`lakebed.jobs.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
-            execute = export_executor(self.tasks, self.place, target, watching(run, in_phase(self.progress, "export")))
+            execute = export_tasks(self.executor, self.place, target, watching(run, in_phase(self.progress, "export")))
             made = export(self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores)
             return run.reported(made)
 
@@ -157,7 +161,7 @@ class Maintenance:
         merges = (*prepared.planned.whole, *prepared.planned.merges)
         rows = sum(merge.rows for merge in merges)
         with self.tracked(WorkKind.COMPACTION, rows, sum(merge.size_bytes for merge in merges)) as run:
-            execute = merge_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "merge")), rows)
+            execute = merge_tasks(self.executor, self.place, watching(run, in_phase(self.progress, "merge")), rows)
             # With merges, a session is started here, before several threads need it.
             return run.reported(compact(self.table, prepared, execute, cores=self.cores if merges else 1))
 
@@ -166,14 +170,14 @@ class Maintenance:
         prepared = prepare_rewrite(self.table, wanted)
         rows = sum(one.rows for one in prepared.planned)
         with self.tracked(WorkKind.REWRITE, rows) as run:
-            execute = rewrite_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "rewrite")), rows)
+            execute = rewrite_tasks(self.executor, self.place, watching(run, in_phase(self.progress, "rewrite")), rows)
             cores = self.cores if prepared.planned else 1
             return run.reported(rewrite(self.table, prepared, execute, cores=cores, check=current_stop().check))
 
     def search(self, rows: RowsSought, also: Sequence[str], options: Mapping[str, str]) -> ErasureReport:
         """Find the objects that hold such rows; see :meth:`lakebed.jobs.pipeline.Pipeline.erase_report`."""
         with self.tracked(WorkKind.ERASE_REPORT) as run:
-            execute = search_executor(self.tasks, self.place, watching(run, in_phase(self.progress, "search")))
+            execute = search_tasks(self.executor, self.place, watching(run, in_phase(self.progress, "search")))
             return erase_report(self.table, rows, also, options, execute)
 
     def split(self) -> SplitReport:
@@ -261,6 +265,12 @@ class Maintenance:
                 key=key,
             )
         )
+
+    @property
+    def _shuffler(self) -> Shuffler:
+        shuffler = self.executor.shuffler
+        assert shuffler is not None
+        return shuffler
 
     def _raised(self, report: CompactionReport) -> CompactionReport:
         if report.failed:

@@ -1,8 +1,8 @@
-"""The public interface of the pipeline: operations on whole tables, on Spark or in worker processes.
+"""The public interface of the pipeline: operations on whole tables, by the tasks of an executor.
 
-Every call plans on the driver, submits tasks to Spark or to worker processes, and commits on the driver. Tasks return
-metadata and commit nothing. A session is started when the first call needs one; splitting and garbage collection read
-and write only metadata and need no Java.
+Every call plans in this process, has the executor run tasks, and commits in this process. Tasks return metadata and
+commit nothing. Workers or a Spark session are started when the first call needs them; splitting and garbage collection
+read and write only metadata and need neither.
 
 Core types: :class:`Pipeline`.
 
@@ -11,29 +11,24 @@ Source: docs/spark.md, docs/clusters.md.
 
 from __future__ import annotations
 
-import json
-import sys
-import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code
 from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
-from lakebed.jobs.batch import Place, SparkTasks, Tasks
-from lakebed.jobs.executors import check_shared, place_of
-from lakebed.jobs.interrupt import call_thread, interruptible
+from lakebed.jobs.executor import Launcher, Place, Shuffler, TableCall
+from lakebed.jobs.interrupt import interruptible
 from lakebed.jobs.job_progress import Callback, CallProgress
+from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.maintain import Maintenance, MaintenanceReport
-from lakebed.jobs.worker_pool import WorkerPool
+from lakebed.jobs.tasks import check_seen, place_of
 from lakebed.model.checks import check_method, tuple_of
-from lakebed.model.foreign_errors import optional_imports
-from lakebed.spark.session import InProcess, Launcher, Local, active_session, launcher_of, start_session
+from lakebed.model.foreign_errors import package_missing
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
-from lakebed.table.tracker.runs import WorkKind
 from lakebed.upkeep.compaction.run import CompactionReport
 from lakebed.upkeep.export.run import ExportReport, ExportRequest
 from lakebed.upkeep.ingest_jobs import IngestReport
@@ -46,50 +41,52 @@ from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.plan import Method, method_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from lakebed.model.keys import KeyRange
+    from lakebed.upkeep.migration.foreign_table import ForeignTable
+    from lakebed.upkeep.migration.run import MigrationReport, Selection
     from lakebed.upkeep.view_feed import RefreshReport
 
 
 class Pipeline:
     """Import, ingest, compaction, rewrites, splitting, joining, export and garbage collection, of one instance.
 
-    A ``session`` is used as it is and never stopped. Without one, ``launcher`` selects where Spark runs: a
-    :class:`~lakebed.spark.session.Launcher`, a master, or the ``sc://`` URL of a Spark Connect server. A session that
-    is active in this process is used instead of a master. A session that the pipeline starts is stopped by
-    :meth:`close` or at the end of a ``with`` block.
+    Tasks run on Spark where PySpark is installed, and otherwise in worker processes of this machine, which is logged;
+    ``executor.name`` says where. A Spark ``session`` is used as it is and never stopped. Without one, ``launcher``
+    selects where Spark runs: a master, or the ``sc://`` URL of a Spark Connect server. A session that is active in this
+    process is used instead of a master. A session that the pipeline starts is stopped by :meth:`close` or at the end of
+    a ``with`` block.
 
     With ``launcher="in-process"``, or ``"in-process[4]"`` for at most four at once, there is no Spark: tasks run in
-    worker processes of this machine, which end with :meth:`close` or the ``with`` block.
+    worker processes, which end with :meth:`close` or the ``with`` block. With ``"this-thread"`` they run in this
+    process, one after the other. A launcher may also be a value: :class:`~lakebed.InProcess`, or one of
+    :mod:`lakebed.spark`.
 
     ``progress`` is called with the progress of each call; by default a bar shows it on a terminal and in a notebook.
 
     A KeyboardInterrupt cancels the tasks of the call, finishes a commit that has begun, and leaves the pipeline usable;
     its note says what was committed. A second KeyboardInterrupt does not wait.
 
-    Raises UsageError for an instance in memory: tasks run in other processes, which cannot see it.
+    Raises UsageError for an instance in memory if tasks run in other processes, which cannot see it.
     """
 
     def __init__(
         self,
         instance: Instance,
-        session: SparkSession | None = None,
+        session: Any = None,
         *,
         launcher: Launcher | str | None = None,
         progress: Callback | str | None = "auto",
     ) -> None:
-        check_shared(instance, session)
+        self.launcher = launcher_of(launcher, session)
+        self.executor = self.launcher.executor()
+        check_seen(instance, self.executor)
         self.instance = instance
         self.progress = CallProgress(progress)
-        self.launcher = Local() if session is not None else launcher_of(launcher)
-        self._given = session
-        self._started: SparkSession | None = None
-        self._active: SparkSession | None = None
         self._place = Place(instance.url, instance.storage_options, instance.log_url)
-        in_process = self.launcher if isinstance(self.launcher, InProcess) else None
-        self._pool = None if in_process is None else WorkerPool(in_process.workers, in_process.memory_bytes)
-        self._tasks: Tasks = self._pool or SparkTasks(lambda: self.session)
+        self.call_thread = self.executor.call_thread
+
+    def __repr__(self) -> str:
+        return f"Pipeline({self.instance.url!r}, on {self.executor.name})"
 
     def __enter__(self) -> Self:
         return self
@@ -102,46 +99,12 @@ class Pipeline:
     def close(self) -> None:
         """Stop the workers, and the session if this pipeline started it."""
         self.instance.tracker.flush()
-        if self._pool is not None:
-            self._pool.close()
-        if self._started is not None:
-            self._started.stop()
-            self._started = None
-            self.__dict__.pop("session", None)
+        self.executor.close()
 
-    @cached_property
-    def session(self) -> SparkSession:
+    @property
+    def session(self) -> Any:
         """The Spark session; starts one if there is none. Raises UsageError without Spark."""
-        if self._given is not None:
-            return self._given
-        if isinstance(self.launcher, InProcess):
-            raise Code.SPARK_REQUIRED(
-                "this needs Spark, and the pipeline's launcher is in-process: leave the launcher out, or give a master"
-            )
-        with optional_imports():
-            session = self._active or active_session() if isinstance(self.launcher, Local) else None
-            if session is None:
-                session = self._started = start_session(self.launcher)
-            return session
-
-    def call_thread(self, run: Callable[[], object]) -> threading.Thread:
-        """Return a thread for a call, with the Spark properties of this one if there is a session."""
-        session = self._existing_session()
-        if getattr(session, "_jsparkSession", None) is None:
-            return call_thread(run)
-        from pyspark import InheritableThread
-
-        thread: Any = InheritableThread(run, session=session, name="lakebed-call", daemon=True)
-        return thread  # type: ignore[no-any-return]
-
-    def _existing_session(self) -> SparkSession | None:
-        """Return the session that exists already; None if the first call that needs one would start it."""
-        known: SparkSession | None = self._given or vars(self).get("session")
-        if known is None and isinstance(self.launcher, Local) and "pyspark" in sys.modules:
-            # The session of this thread: the thread that does the work would not find it, and start another.
-            self._active = active_session()
-            return self._active
-        return known
+        return self._shuffler("this").session
 
     # -- work ---------------------------------------------------------------------------------------------------
 
@@ -184,14 +147,24 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        if self._pool is not None:
-            raise Code.SPARK_REQUIRED(
-                "a bulk import needs Spark: leave out the launcher in-process, or add files by Table.write, or Parquet "
-                "files by Table.submit and ingest"
-            )
+        self._shuffler("a bulk import", "add files by Table.write, or Parquet files by Table.submit and ingest")
         how = SourceReading(columns or {}, casts, select, quarantine, reading or DETECTED, ignore_extra)
         maintenance = self.maintenance(table, progress)
         return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
+
+    @interruptible
+    def migrate(
+        self,
+        table: Table | str,
+        source: ForeignTable,
+        chosen: Selection,
+        *,
+        job_id: str | None = None,
+        progress: Callback | None = None,
+    ) -> MigrationReport:
+        """Add all rows of a table of another system, in one commit. Raises as :meth:`bulk_import`."""
+        self._shuffler("this migration", "migrate in this process (leave out --spark)")
+        return self.maintenance(table, progress).migrate(source, chosen, job_id)
 
     @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:
@@ -212,19 +185,14 @@ class Pipeline:
 
     def read(
         self, table: Table | str, *ranges: KeyRange, columns: Sequence[str] | None = None, version: int | None = None
-    ) -> DataFrame:
+    ) -> Any:
         """Return a DataFrame of the rows with a key in any of the ranges, by default of all rows; sorted within each
         task.
 
         It reads the latest version, or the given one. Raises UsageError, BadKeyError, NotFoundError.
         """
-        from lakebed.spark.datasource.options import read_options
-
-        target = self._table(table)
-        options = read_options(self._place, target.name, target.schema, ranges)
-        options |= {} if columns is None else {"columns": json.dumps(list(target.schema.project(columns)))}
-        options |= {} if version is None else {"at": str(target.at(version=version).version)}
-        return self.session.read.format("lakebed").options(**options).load()
+        call = TableCall(self._table(table), self._place)
+        return self._shuffler("this").read(call, ranges, columns, version)
 
     @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
@@ -238,10 +206,8 @@ class Pipeline:
         or a disk is full: the requests concerned stay open.
         """
         asked = None if method is None else method_of(method)
-        if asked is Method.SHUFFLE and self._pool is not None:
-            raise Code.SPARK_REQUIRED(
-                "the method shuffle needs Spark: leave out the launcher in-process, or the method", method=method
-            )
+        if asked is Method.SHUFFLE:
+            self._shuffler("the method shuffle", "leave out the method")
         report = self.maintenance(table).ingest(force=force, method=asked)
         if report.errors:
             raise report.errors[0]
@@ -389,12 +355,10 @@ class Pipeline:
                 retained (``view_not_fed``): refresh it with ``anew``. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
-        from lakebed.spark.view_backfill import refresh_view
+        from lakebed.upkeep.view_feed import view_source
 
-        start = None if self._pool is not None else lambda: self.session
         maintenance = self.maintenance(view)
-        with maintenance.tracked(WorkKind.REFRESH) as run:
-            return run.reported(refresh_view(self.instance, maintenance.table, start, self._place, anew=anew))
+        return maintenance.refresh(self.instance.named(view_source(maintenance.table).table), anew=anew)
 
     # -- within -------------------------------------------------------------------------------------------------
 
@@ -403,7 +367,15 @@ class Pipeline:
 
     def maintenance(self, table: Table | str, progress: Callback | None = None) -> Maintenance:
         """Return the maintenance of one table, step by step, for a service."""
-        start = None if self._pool is not None else lambda: self.session
         if (callback := progress or self.progress.callback) is not None:
             check_method("progress", callback, "__call__", "function")
-        return Maintenance(self._table(table), self._tasks, self._place, start, callback)
+        return Maintenance(self._table(table), self.executor, self._place, callback)
+
+    def _shuffler(self, what: str, instead: str = "") -> Shuffler:
+        """Return the executor's shuffler. Raises UsageError if it has none: what needs it, and what to do."""
+        if (found := self.executor.shuffler) is not None:
+            return found
+        if find_spec("pyspark") is None:
+            raise package_missing("pyspark")
+        without = f"{what} needs Spark, and the pipeline's tasks run in {self.executor.name}"
+        raise Code.SPARK_REQUIRED(f"{without}: leave out the launcher{instead and f', or {instead}'}")

@@ -35,12 +35,14 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.jobs.batch import answered, attempt, on_one_core
+from lakebed.jobs.executor import answered, attempt, on_one_core
+from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
@@ -49,7 +51,7 @@ from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import WORKERS, TaskRun
 
 if TYPE_CHECKING:
-    from lakebed.jobs.batch import T, Work
+    from lakebed.jobs.executor import T, Work
     from lakebed.jobs.interrupt import Stop
     from lakebed.table.tracker.recorder import RunHandle
 
@@ -73,6 +75,23 @@ _EXIT_S = 10
 _LENGTH = struct.Struct("<Q")
 
 
+@dataclass(frozen=True, slots=True)
+class InProcess:
+    """No Spark: tasks run in at most ``workers`` processes of this machine, by default one a core.
+
+    Each task may use its table's ``memory_limit_bytes`` and 300 MiB beside it. ``memory_bytes`` bounds what the tasks
+    that run at once may use together, by default 80% of the memory of the machine or container: fewer run at once if
+    that is less than ``workers`` of them need. A bulk import and :meth:`Pipeline.read` need Spark.
+    """
+
+    workers: int | None = None
+    memory_bytes: int | None = None
+
+    def executor(self) -> WorkerPool:
+        """Return a pool of workers. Raises UsageError for fewer than one worker or byte."""
+        return WorkerPool(self.workers, self.memory_bytes)
+
+
 class WorkerPool:
     """Runs batches of tasks in at most ``workers`` processes, by default one a core. Several threads may use it.
 
@@ -81,6 +100,11 @@ class WorkerPool:
 
     Raises UsageError for fewer than one worker or byte.
     """
+
+    name = "worker processes"
+    in_this_process = False
+    shuffler = None
+    call_thread = staticmethod(call_thread)
 
     def __init__(self, workers: int | None = None, memory_bytes: int | None = None) -> None:
         for name, given in (("workers", workers), ("memory_bytes", memory_bytes)):
@@ -117,7 +141,7 @@ class WorkerPool:
         rows: int = 0,
         run: RunHandle = NO_RUN,
     ) -> list[T | Error]:
-        """As :meth:`lakebed.jobs.batch.Tasks.run`; ``progress`` is called whenever a task finishes.
+        """As :meth:`lakebed.jobs.executor.Executor.run`; ``progress`` is called whenever a task finishes.
 
         Raises UsageError if the pool is closed.
         """

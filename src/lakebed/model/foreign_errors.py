@@ -117,11 +117,16 @@ def optional_imports() -> Iterator[None]:
         module = (error.name or "").partition(".")[0]
         if module not in EXTRAS:
             raise
-        extra = EXTRAS[module]
-        # Spark needs an older pandas, so the extra ``spark`` selects its version. Frames need only pandas.
-        alone = module == "pandas" and find_spec("pyspark") is None
-        package = module if alone else f"'lakebed[{extra}]'"
-        named = _DISTRIBUTIONS.get(module, module)
-        raise Code.PACKAGE_MISSING(
-            f"this needs {named}, which is not installed: pip install {package}", module=module, extra=extra
-        ) from error
+        raise package_missing(module) from error
+
+
+def package_missing(module: str) -> Error:
+    """Return the error for a module of :data:`EXTRAS` that is not installed."""
+    extra = EXTRAS[module]
+    # Spark needs an older pandas, so the extra ``spark`` selects its version. Frames need only pandas.
+    alone = module == "pandas" and find_spec("pyspark") is None
+    package = module if alone else f"'lakebed[{extra}]'"
+    named = _DISTRIBUTIONS.get(module, module)
+    return Code.PACKAGE_MISSING(
+        f"this needs {named}, which is not installed: pip install {package}", module=module, extra=extra
+    )

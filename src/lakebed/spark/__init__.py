@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING
 from lakebed.model.public_names import lazy_names
 
 if TYPE_CHECKING:
+    from lakebed.jobs.executor import Launcher
     from lakebed.jobs.job_progress import Progress
     from lakebed.jobs.pipeline import Pipeline
-    from lakebed.spark.session import InProcess, Launcher, Local, Remote
+    from lakebed.jobs.worker_pool import InProcess
+    from lakebed.spark.spark_executor import Local, Remote
 
 __all__ = ["InProcess", "Launcher", "Local", "Pipeline", "Progress", "Remote"]
 
 _HOMES = {
-    "InProcess": "lakebed.spark.session",
-    "Launcher": "lakebed.spark.session",
-    "Local": "lakebed.spark.session",
+    "InProcess": "lakebed.jobs.worker_pool",
+    "Launcher": "lakebed.jobs.executor",
+    "Local": "lakebed.spark.spark_executor",
     "Pipeline": "lakebed.jobs.pipeline",
     "Progress": "lakebed.jobs.job_progress",
-    "Remote": "lakebed.spark.session",
+    "Remote": "lakebed.spark.spark_executor",
 }
 """The module of each name that is not here yet."""
 

@@ -29,7 +29,7 @@ from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
 from lakebed.files.formats.file_format import FileFormat, check_options
 from lakebed.files.formats.reading_options import SPARK_FORMATS
-from lakebed.jobs.batch import Place, decode, record_tasks, rows_of
+from lakebed.jobs.executor import Place, decode, rows_of
 from lakebed.jobs.interrupt import Stop, current_stop
 from lakebed.jobs.job_progress import Callback, Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
@@ -43,7 +43,7 @@ from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
 from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
-from lakebed.spark.spark_job import JobSpan, spark_job
+from lakebed.spark.spark_job import JobSpan, record_tasks, spark_job
 from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
 from lakebed.storage.external import options_for
 from lakebed.table.tracker.recorder import RunHandle, current_run

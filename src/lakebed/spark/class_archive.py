@@ -53,7 +53,7 @@ def make_archive() -> Path:
         UsageError: there is no Java, or one that cannot make archives.
         OSError: the folder of the environment cannot be written to.
     """
-    from lakebed.spark.session import Local, end_session, start_session
+    from lakebed.spark.session import end_session, start_session
 
     java = java_for_spark()
     path = archive_path(java)
@@ -66,7 +66,7 @@ def make_archive() -> Path:
         # It lives too short for its second compiler to pay.
         options = (_SILENT, "-XX:TieredStopAtLevel=1", f"-XX:ArchiveClassesAtExit={made}")
         os.environ["SPARK_SUBMIT_OPTS"] = shlex.join(options)
-        session = start_session(Local("local[2,4]"))
+        session = start_session("local[2,4]")
         try:
             _use(session, folder)
         finally:

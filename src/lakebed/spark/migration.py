@@ -15,48 +15,20 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import Code
 from lakebed.files.parquet.sizes import BATCH_BYTES, cut
-from lakebed.jobs.interrupt import interruptible
-from lakebed.jobs.job_progress import Callback
 from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.bulk_import import Importer, ImportRequest
 from lakebed.spark.scattered import values_in
-from lakebed.spark.session import InProcess
 from lakebed.upkeep.migration.run import MigrationReport, Selection, check_count
 from lakebed.write.send import check_runs
 from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import plain
 
 if TYPE_CHECKING:
-    from lakebed.jobs.pipeline import Pipeline
-    from lakebed.table.table import Table
     from lakebed.upkeep.migration.foreign_table import ForeignTable, RowsPart
 
 TASK_BYTES = 256 * 1024 * 1024
 """Parts are read together up to this size. A larger part is one task, which spills what does not fit into memory."""
-
-
-@interruptible
-def migrate_on_spark(  # noqa: PLR0913 - as a migration in this process, and the pipeline
-    pipeline: Pipeline,
-    table: Table | str,
-    source: ForeignTable,
-    chosen: Selection,
-    *,
-    job_id: str | None,
-    progress: Callback | None = None,
-) -> MigrationReport:
-    """Add all rows of the source, in one commit, as an interruptible call of the pipeline.
-
-    Raises as a bulk import, and UsageError for a pipeline without Spark.
-    """
-    if isinstance(pipeline.launcher, InProcess):
-        raise Code.SPARK_REQUIRED(
-            "this migration needs Spark, and the pipeline's launcher is in-process: give another launcher, or migrate "
-            "in this process (leave out --spark)"
-        )
-    return pipeline.maintenance(table, progress).migrate(source, chosen, job_id)
 
 
 def migrate_rows(importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:

@@ -19,7 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakebed.jobs.batch import ArrowFunction
+    from lakebed.spark.spark_job import ArrowFunction
 
 _VALUES_SCHEMA = pa.schema([("item", pa.int32()), ("payload", pa.binary())])
 

@@ -1,17 +1,9 @@
-"""Selects where a pipeline's tasks run, and starts a Spark session there.
+"""Starts and ends Spark sessions.
 
-A launcher is one of
-
-* :class:`Local`: this process is the driver, of a session on a master. Without a master it is the one that
-  ``spark-submit`` started this process with, or else all cores of this machine.
-* :class:`Remote`: the driver is a Spark Connect server; this process plans and commits, and needs no Java.
-* :class:`InProcess`: no Spark and no Java; this process drives worker processes on this machine.
-
-Rules for sessions. A session that was passed in, or was active before, is used as it is and never stopped. A session
-that is started here on this machine runs tasks with this Python and binds to the loopback address; on a cluster, tasks
-run with the Python that ``PYSPARK_PYTHON`` names, or else the one at the same path as this. Its settings are printed to
-stderr once. Settings given to ``spark-submit`` take precedence. Only the DataFrame API is used, so that a session of
-Spark Connect works.
+A session that is started in this process runs tasks with this Python and binds to the loopback address; on a cluster,
+tasks run with the Python that ``PYSPARK_PYTHON`` names, or else the one at the same path as this. Its settings are
+printed to stderr once. Settings given to ``spark-submit`` take precedence. A session on a Spark Connect server needs no
+Java here. Only the DataFrame API is used, so that it works.
 
 Errors: UsageError if there is no Java, no client for Spark Connect, or no answer from the master.
 """
@@ -27,14 +19,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.arrays import recognise_pandas
-from lakebed.model.checks import check_text
 from lakebed.spark.class_archive import archive_options, archive_path
 from lakebed.spark.java_runtime import Java, java_for_spark
 
@@ -45,50 +35,6 @@ _LOG = logging.getLogger("lakebed.spark")
 
 LOCAL_MASTER = "local[*,4]"
 """All cores, and four attempts a task: plain ``local[*]`` never tries one twice."""
-
-
-@dataclass(frozen=True, slots=True)
-class Local:
-    """A session in this process on ``master``; None: where ``spark-submit`` says, or else on this machine."""
-
-    master: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Remote:
-    """A session on the Spark Connect server at ``url``, ``sc://host:port/;token=…``."""
-
-    url: str
-
-
-@dataclass(frozen=True, slots=True)
-class InProcess:
-    """No Spark: tasks run in at most ``workers`` processes of this machine, by default one a core.
-
-    Each task may use its table's ``memory_limit_bytes`` and 300 MiB beside it. ``memory_bytes`` bounds what the tasks
-    that run at once may use together, by default 80% of the memory of the machine or container: fewer run at once if
-    that is less than ``workers`` of them need. A bulk import and :meth:`Pipeline.read` need Spark.
-    """
-
-    workers: int | None = None
-    memory_bytes: int | None = None
-
-
-Launcher = Local | Remote | InProcess
-
-_IN_PROCESS = re.compile(r"in-process(?:\[(\d{1,9})\])?")
-
-
-def launcher_of(given: Launcher | str | None) -> Launcher:
-    """Return the launcher of a text: ``in-process``, ``in-process[workers]``, a server's ``sc://`` URL, or a master."""
-    if given is None:
-        return Local()
-    if isinstance(given, Launcher):
-        return given
-    check_text("launcher", given)
-    if within := _IN_PROCESS.fullmatch(given):
-        return InProcess(None if within[1] is None else int(within[1]))
-    return Remote(given) if given.startswith("sc://") else Local(given)
 
 
 SETTINGS = {
@@ -184,13 +130,28 @@ def end_session(session: SparkSession, within_s: float = 10) -> None:
             process.wait()
 
 
-def start_session(launcher: Local | Remote) -> SparkSession:
-    """Start a session. One line on stderr says so, and how long that took.
+def start_session(master: str | None = None) -> SparkSession:
+    """Start a session in this process on a master; None: the one of ``spark-submit``, or else :data:`LOCAL_MASTER`.
 
-    The settings are logged by ``lakebed.spark``; there is no line if that logs errors alone.
-
-    Raises UsageError if there is no Java that can run it, no client for Spark Connect, or no answer from the master.
+    Its settings are logged by ``lakebed.spark``. Raises UsageError if there is no Java that can run it, or no answer
+    from the master.
     """
+    with _start_shown():
+        return _submitted() if master is None and _GATEWAY in os.environ else _started(master or LOCAL_MASTER)
+
+
+def connect_session(url: str) -> SparkSession:
+    """Start a session on the Spark Connect server at the URL.
+
+    Raises UsageError if there is no client for Spark Connect, or no answer.
+    """
+    with _start_shown():
+        return _connected(url)
+
+
+@contextlib.contextmanager
+def _start_shown() -> Iterator[None]:
+    """Say on stderr that a session is started, and how long that took; nothing if errors alone are logged."""
     # PySpark gives Arrow objects of pandas.
     recognise_pandas()
     began_s = clock.monotonic_s()
@@ -198,21 +159,10 @@ def start_session(launcher: Local | Remote) -> SparkSession:
     if said and sys.stderr.isatty():
         # What follows on the terminal, such as a warning of the JVM, is written over it.
         print("Starting Spark …", end="\r", file=sys.stderr, flush=True)  # noqa: T201
-    session = _any_session(launcher)
+    yield
     if said:
         # Reported apart, because rates of the work exclude it.
         print(f"Starting Spark … {clock.monotonic_s() - began_s:.1f} s", file=sys.stderr)  # noqa: T201
-    return session
-
-
-def _any_session(launcher: Local | Remote) -> SparkSession:
-    match launcher:
-        case Remote(url):
-            return _connected(url)
-        case Local(None) if _GATEWAY in os.environ:
-            return _submitted()
-        case Local(master):
-            return _started(master or LOCAL_MASTER)
 
 
 _GATEWAY = "PYSPARK_GATEWAY_PORT"

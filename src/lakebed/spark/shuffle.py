@@ -42,13 +42,14 @@ from xxhash import xxh3_128
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.layout import Layout
-from lakebed.jobs.batch import ArrowFunction, Place, TaskTimes, decode, encode, raising, task_scratch
+from lakebed.jobs.executor import Place, TaskTimes, decode, encode, task_scratch
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
 from lakebed.spark.placement import address_of
 from lakebed.spark.scattered import values_in
+from lakebed.spark.spark_job import ArrowFunction, attempt_number, raising
 from lakebed.write.send import check_rows, send_run
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
@@ -199,7 +200,7 @@ def reduce_function(shuffle: Shuffle) -> ArrowFunction:
         with task_scratch() as scratch:
             reducer, result = merge_pieces(batches, shuffle, scratch)
         if result is not None:
-            result = replace(result, times=TaskTimes.since(began))
+            result = replace(result, times=TaskTimes.since(began, attempt_number()))
             yield pa.record_batch([[reducer], [encode(result)]], schema=_MADE_SCHEMA)
 
     return raising(run)

@@ -12,20 +12,25 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from msgspec import msgpack
 
 from lakebed import clock
 from lakebed.errors import Code, decode_error, encode_error
+from lakebed.jobs.executor import TaskTimes, on_one_core
 from lakebed.jobs.interrupt import Stop
 from lakebed.jobs.job_progress import Callback, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from lakebed.table.tracker.recorder import RunHandle
 
 POLL_S = 0.25
 
@@ -208,3 +213,45 @@ def spark_message(error: BaseException) -> str:
     text = str(error).strip()
     conditions = dict.fromkeys(re.findall(r"\[[A-Z][A-Z0-9_.]+\] [^\n]*", text))
     return ("; ".join(conditions) or (text.splitlines() or [repr(error)])[0])[:1000]
+
+
+# -- tasks ------------------------------------------------------------------------------------------------------
+
+ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What ``mapInArrow`` runs on the batches of one Spark partition."""
+
+
+def raising(function: ArrowFunction) -> ArrowFunction:
+    """Return the function on one core; an error that it raises fails the Spark job, as that error."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        on_one_core()
+        try:
+            yield from function(batches)
+        except Exception as error:
+            raise TaskError(error) from error
+
+    return run
+
+
+def application_of(session: SparkSession) -> str:
+    """Return the id of Spark's application; ``spark`` if the session, as that of Spark Connect, does not tell."""
+    try:
+        return str(session.sparkContext.applicationId)
+    except Exception:  # noqa: BLE001 - Spark Connect refuses, each version with another error
+        return "spark"
+
+
+def attempt_number() -> int:
+    """Return the number of this attempt of a task, from 1; 1 outside of a task."""
+    pyspark = sys.modules.get("pyspark")
+    context = None if pyspark is None else pyspark.TaskContext.get()
+    return 1 if context is None else int(context.attemptNumber()) + 1
+
+
+def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int, TaskTimes | None]]) -> None:
+    """Record tasks of a shuffle that ended, each with its rows, as those of a run."""
+    first = run.plan_tasks(len(made), application_of(session))
+    for number, (rows, times) in enumerate(made, first):
+        if times is not None:
+            times.record(run, number, rows)

@@ -27,21 +27,18 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import Code, StorageError
-from lakebed.jobs.batch import (
-    ArrowFunction,
+from lakebed.jobs.executor import (
     Place,
     TaskTimes,
     decode,
     encode,
-    raising,
-    record_tasks,
     task_scratch,
 )
 from lakebed.jobs.job_progress import Callback, in_phase
 from lakebed.model.files import NewFile
 from lakebed.spark.scattered import Scattered, values_in
 from lakebed.spark.shuffle import Shuffle
-from lakebed.spark.spark_job import spark_job
+from lakebed.spark.spark_job import ArrowFunction, attempt_number, raising, record_tasks, spark_job
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import create_until_clear
 from lakebed.table.tracker.recorder import NO_RUN, RunHandle
@@ -232,7 +229,7 @@ def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
         context = TaskContext.get()
         partition = 0 if context is None else context.partitionId()
         began = clock.now()
-        staged = replace(_staged(rows(batches), staging, partition), times=TaskTimes.since(began))
+        staged = replace(_staged(rows(batches), staging, partition), times=TaskTimes.since(began, attempt_number()))
         yield pa.record_batch([[encode(staged)]], schema=_STAGED_SCHEMA)
 
     return raising(run)

@@ -1,4 +1,4 @@
-"""Feeds a view, with all rows of a large source on Spark.
+"""Feeds a view with all rows of a large source, on Spark.
 
 Each task reads a share of the source's partitions with Lakebed's own reader, applies the query of the view to it part
 by part, and stages what comes out as a sorted run; the runs are then shuffled as those of a bulk import. One entry
@@ -21,21 +21,16 @@ from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
 from lakebed.upkeep.ingest_tasks import Ingested
-from lakebed.upkeep.view_feed import parts_of, refresh, view_source
+from lakebed.upkeep.view_feed import parts_of
 from lakebed.write.source_rows import SourceRows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
-    from lakebed.jobs.batch import Place
+    from lakebed.jobs.executor import Place
     from lakebed.model.state.view_source import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
-    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
-    from lakebed.upkeep.view_feed import RefreshReport
 
 BACKFILL_BYTES_MIN = 512 * 1024 * 1024
 """A smaller source is read in the process that refreshes: about a minute, which Spark needs to start and to shuffle."""
@@ -53,17 +48,7 @@ class _Share:
     memory_limit_bytes: int
 
 
-def refresh_view(
-    lake: Instance, view: Table, start: Callable[[], SparkSession] | None, place: Place, *, anew: bool
-) -> RefreshReport:
-    """As :meth:`lakebed.jobs.pipeline.Pipeline.refresh`; ``start`` gives the Spark session, None if there is none."""
-    source = lake.named(view_source(view).table)
-    importer = None if start is None else Importer(start, view, place)
-    backfill = None if importer is None else partial(_backfill, importer, source)
-    return refresh(view, source, anew=anew, backfill=backfill)
-
-
-def _backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
+def backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
     """Return the files with what the query makes of all rows of the snapshot, sent and not committed.
 
     None if the source is too small to be worth it. Raises as a bulk import.

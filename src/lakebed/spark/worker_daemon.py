@@ -19,9 +19,9 @@ from importlib import import_module
 
 from pyspark import daemon
 
-from lakebed.jobs.batch import delay_purges
+from lakebed.jobs.executor import delay_purges
 
-_NEEDED = ("pyspark.worker", "lakebed.jobs.executors", "lakebed.files.sorting.sort", "lakebed.files.sorting.merge")
+_NEEDED = ("pyspark.worker", "lakebed.jobs.tasks", "lakebed.files.sorting.sort", "lakebed.files.sorting.merge")
 
 
 def main() -> None:

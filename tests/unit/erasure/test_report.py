@@ -13,7 +13,7 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, clock
 from lakebed.errors import Code, Error
-from lakebed.jobs.batch import decode, encode
+from lakebed.jobs.executor import decode, encode
 from lakebed.model.files import data_folder, data_object
 from lakebed.model.state.transactions import RejectRequest
 from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy

@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import Error
 from lakebed.server.service import engines
-from lakebed.spark.session import Local
+from lakebed.spark import Local
 
 LARGE = engines.IN_PROCESS_BYTES_MAX + 1
 
@@ -23,7 +23,7 @@ class Sessions:
         self.seen: list[str] = []
         self.ending, self.may_end = threading.Event(), threading.Event()
 
-    def start(self, _launcher: Any) -> object:
+    def start(self) -> object:
         self.seen.append("start")
         return self
 
@@ -39,7 +39,7 @@ class Sessions:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
     kept = Sessions()
-    monkeypatch.setattr(engines, "start_session", kept.start)
+    monkeypatch.setattr(Local, "start", lambda _: kept.start())
     monkeypatch.setattr(engines, "end_session", kept.end)
     monkeypatch.setattr(engines, "has_ended", lambda _session: True)
     return kept

@@ -5,7 +5,7 @@ import pytest
 import lakebed
 from lakebed import Schema, StorageError
 from lakebed.engine import datafusion
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.model.files import data_folder
 from lakebed.spark.bulk_import import Importer
 from lakebed.storage import connect

@@ -5,7 +5,7 @@ import pytest
 
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.spark import bulk_import
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle

@@ -1,7 +1,7 @@
 """Which launcher a text names."""
 
+from lakebed.jobs.launchers import launcher_of
 from lakebed.spark import InProcess, Local, Remote
-from lakebed.spark.session import launcher_of
 
 
 def test_a_text_is_a_master_or_a_connect_server() -> None:

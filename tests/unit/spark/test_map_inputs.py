@@ -6,7 +6,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.spark import bulk_import
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.map_inputs import TASK_BYTES_MIN, SourceGroup, divide_groups

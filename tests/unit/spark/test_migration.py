@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.engine import datafusion
-from lakebed.jobs import pipeline
+from lakebed.spark import spark_executor
 from tests.unit.spark.sessions import Session
 
 
@@ -34,7 +34,7 @@ def test_an_interrupt_ends_the_call_and_says_what_was_committed(tmp_path, monkey
     monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
     words = ["migrate", "t", str(tmp_path / "in"), "--from", "hive", "--row-key", "k", "--spark", "--job-id", "one"]
     for session, code in ((Interrupted, 130), (Session, 0)):
-        monkeypatch.setattr(pipeline, "active_session", session)
+        monkeypatch.setattr(spark_executor, "active_session", session)
         assert main(words) == code
         said = capsys.readouterr()
         if code:

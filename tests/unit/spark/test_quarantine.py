@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import ExistsError, UsageError
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.spark.staging import Quarantine, RejectedRows, RejectedRowsWriter
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})

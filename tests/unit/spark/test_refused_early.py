@@ -8,7 +8,6 @@ import lakebed
 from lakebed import Error, KeyRange, Schema
 from lakebed.errors import Code
 from lakebed.spark import Pipeline, java_runtime
-from lakebed.spark.migration import migrate_on_spark
 from lakebed.upkeep.migration.foreign_table import ForeignTable
 from lakebed.upkeep.migration.run import Selection
 
@@ -24,7 +23,7 @@ def pipeline(tmp_path, monkeypatch):
     monkeypatch.setattr(java_runtime, "_JAVA_HOMES", ())
     monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
     # Other tests of this process may have started a session.
-    monkeypatch.setattr("lakebed.jobs.pipeline.active_session", lambda: None)
+    monkeypatch.setattr("lakebed.spark.spark_executor.active_session", lambda: None)
     lake = lakebed.create(tmp_path / "lake")
     lake.create_table("t", SCHEMA).write(ROWS)
     lake.create_table("empty", SCHEMA)
@@ -107,6 +106,6 @@ def test_a_migration_without_spark(pipeline, tmp_path):
     source = ForeignTable("there", None, ROWS.schema, 2, lambda: iter(ROWS.to_batches()), list)
     within = Pipeline(pipeline.instance, launcher="in-process")
     chosen = Selection({}, frozenset(), frozenset())
-    assert code_of(lambda: migrate_on_spark(within, "t", source, chosen, job_id=None)) == Code.SPARK_REQUIRED
+    assert code_of(lambda: within.migrate("t", source, chosen, job_id=None)) == Code.SPARK_REQUIRED
     wrong = Selection({"m": "n"}, frozenset(), frozenset())
-    assert code_of(lambda: migrate_on_spark(pipeline, "t", source, wrong, job_id=None)) == Code.COLUMN_UNKNOWN
+    assert code_of(lambda: pipeline.migrate("t", source, wrong, job_id=None)) == Code.COLUMN_UNKNOWN

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
 from lakebed.files.sorting.sort import cut_pieces, sort_chunks, sort_runs
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.spark.map_inputs import staged_chunks

@@ -10,11 +10,12 @@ from pyspark.errors import PySparkException
 import lakebed
 from lakebed import DamagedError, Schema
 from lakebed.errors import Code
-from lakebed.jobs.batch import Place, SparkTasks, _task_function, decode
+from lakebed.jobs.executor import Place, decode
 from lakebed.jobs.interrupt import Stop
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.spark_executor import SparkExecutor, _task_function
 from lakebed.spark.spark_job import spark_errors
 from lakebed.spark.staging import Staging, stage
 from lakebed.upkeep.export.publication import ExportedFile
@@ -44,7 +45,7 @@ def shuffle(table):
 
 def test_each_value_has_a_task_and_its_result_or_error_in_order():
     made = tuple[ExportedFile, ...]
-    found = SparkTasks(Session).run([2, 9, 1], partial(work, 5), made, Stop(), memory_limit_bytes=1)
+    found = SparkExecutor(Session).run([2, 9, 1], partial(work, 5), made, Stop(), memory_limit_bytes=1)
     assert found[0] == (ExportedFile("2", 2, 1, ""),)
     assert found[2] == (ExportedFile("1", 1, 1, ""),)
     assert isinstance(found[1], DamagedError)
@@ -106,5 +107,5 @@ def test_an_error_of_spark_is_one_of_lakebed_in_any_job():
             raise PySparkException("[CONTEXT_STOPPED] the application was killed")
 
     with pytest.raises(lakebed.Error, match=r"Spark failed: \[CONTEXT_STOPPED\] the application") as caught:
-        SparkTasks(Gone).cores(1)
+        SparkExecutor(Gone).cores(1)
     assert caught.value.code == Code.SPARK_FAILED

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lakebed import errors
 from lakebed.files.parquet.layout import Layout
-from lakebed.jobs.batch import answered, attempt
+from lakebed.jobs.executor import answered, attempt
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
@@ -103,7 +103,7 @@ def test_no_name_of_the_module_passes_for_a_class_of_error():
 
 def test_the_engine_of_a_task_keeps_freed_memory_for_a_second():
     """Its allocator reads its options when the engine is imported, which nothing does that a worker has before."""
-    begin = "import sys, lakebed.jobs.executors, lakebed.spark.bulk_import, lakebed.jobs.worker_pool as pool"
+    begin = "import sys, lakebed.jobs.tasks, lakebed.spark.bulk_import, lakebed.jobs.worker_pool as pool"
     code = f"{begin}; print('task', file=sys.stderr); pool.on_one_core()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIMALLOC_")}
     environment["MIMALLOC_VERBOSE"] = "1"

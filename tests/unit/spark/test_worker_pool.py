@@ -103,7 +103,7 @@ def test_a_task_keeps_to_one_core_and_may_print(capfd: pytest.CaptureFixture[str
 
 def test_a_worker_imports_neither_pyspark_nor_pandas(pool: WorkerPool) -> None:
     """Not even with DataFusion, which makes a scalar of Arrow when it is imported."""
-    imports = "__import__('lakebed.jobs.executors'), __import__('datafusion')"
+    imports = "__import__('lakebed.jobs.tasks'), __import__('datafusion')"
     assert run(pool, f"[{imports}, sorted({{'pyspark', 'pandas'}} & set(__import__('sys').modules))][-1]") == [[]]
 
 

@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.model.state.columns import SegmentRows
 from lakebed.spark.staging import Quarantine, RejectedRows

@@ -14,26 +14,21 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
+from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.pipeline import Pipeline
+from lakebed.jobs.worker_pool import InProcess
 from lakebed.server.service.status import SparkState
 from lakebed.spark.java_runtime import java_for_spark
-from lakebed.spark.session import (
-    InProcess,
-    Local,
-    Remote,
-    end_session,
-    has_ended,
-    launcher_of,
-    start_session,
-)
+from lakebed.spark.session import end_session, has_ended
+from lakebed.spark.spark_executor import Local, Remote
 
 if TYPE_CHECKING:
-    from lakebed.spark.session import Launcher
+    from lakebed.jobs.executor import Launcher
     from lakebed.table.instance import Instance
 
 IN_PROCESS_BYTES_MAX = 512 * 1024 * 1024
@@ -73,10 +68,10 @@ class Engines:
         self._instance = instance
         self._idle_s = idle_s
         found = launcher_of(launcher)
-        self._workers = found if isinstance(found, InProcess) else InProcess()
-        if memory_bytes is not None:
-            self._workers = InProcess(self._workers.workers, memory_bytes)
         self._remote = found if isinstance(found, Local | Remote) else None
+        self._workers = InProcess() if self._remote is not None else found
+        if memory_bytes is not None and isinstance(self._workers, InProcess):
+            self._workers = replace(self._workers, memory_bytes=memory_bytes)
         self._is_given = launcher is not None
         self._changing = threading.Lock()
         self._starting = threading.Lock()
@@ -134,7 +129,7 @@ class Engines:
         with self._starting:
             if self._remote is not None and not self._is_given:
                 self._is_given = True
-                self._remote = self._remote if _is_installed() else None
+                self._remote = self._remote if _has_java() else None
             return self._remote is not None
 
     def _end(self, chosen: Callable[[_Engine], bool]) -> None:
@@ -166,7 +161,7 @@ class Engines:
             self._is_starting = True
             try:
                 assert self._remote is not None
-                session = start_session(self._remote)
+                session = self._remote.start()
                 engine = _Engine(Pipeline(self._instance, session), session, users=1)
             finally:
                 self._is_starting = False
@@ -183,12 +178,8 @@ class Engines:
         return engine.session is not None and has_ended(engine.session)
 
 
-def _is_installed() -> bool:
-    """Return whether this machine can start Spark: PySpark and a Java."""
-    import importlib.util
-
-    if importlib.util.find_spec("pyspark") is None:
-        return False
+def _has_java() -> bool:
+    """Return whether this machine can start Spark, with PySpark: whether it has a Java."""
     try:
         java_for_spark()
     except Error:

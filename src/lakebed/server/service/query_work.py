@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Error
-from lakebed.jobs.executors import place_of, query_executor
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Progress
+from lakebed.jobs.tasks import place_of, query_tasks
 from lakebed.model.files import query_object
 from lakebed.model.state.catalog import CatalogTable
 from lakebed.model.state.fields import decode_bounds
@@ -39,7 +39,7 @@ from lakebed.upkeep.export.query_result import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.jobs.batch import Place
+    from lakebed.jobs.executor import Place
     from lakebed.server.service.engines import Engines
     from lakebed.table.instance import Instance
     from lakebed.table.tracker.submitted_queries import AskedScan, SubmittedQuery
@@ -115,7 +115,7 @@ class QueryWork:
             with self.engines.pipeline(size_bytes) as pipeline:
                 maintenance = pipeline.maintenance(table)
                 planned = plan_query(table, snapshot, wanted, maintenance.cores)
-                execute = query_executor(maintenance.tasks, maintenance.place, place, report)
+                execute = query_tasks(maintenance.executor, maintenance.place, place, report)
                 return run_query(table, planned, attempt, execute)
 
     def _answered(self, statement: str, principal: Principal, attempt: Attempt, report: Report) -> QueryResult:

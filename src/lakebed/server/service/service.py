@@ -44,7 +44,7 @@ from lakebed.table.tracker.runs import Begun
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from lakebed.spark.session import Launcher
+    from lakebed.jobs.executor import Launcher
 
 START_S = 2.0
 """How long the first look at all tables may hold up the start."""
@@ -83,7 +83,7 @@ class Service:
 
     Without ``maintain`` tables are only followed for the status; so are those of an instance in memory, which worker
     processes cannot see. ``launcher`` and ``memory_bytes`` are as for :class:`~lakebed.jobs.pipeline.Pipeline` and
-    :class:`~lakebed.spark.session.InProcess`; workers and Spark are stopped after ``idle_s`` without work. Hooks run
+    :class:`~lakebed.jobs.worker_pool.InProcess`; workers and Spark are stopped after ``idle_s`` without work. Hooks run
     commands only with ``hook_commands``. ``report`` takes sentences about failures, for a log.
     """
 

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.errors import Code
-from lakebed.jobs.batch import Place, on_one_core
+from lakebed.jobs.executor import Place, on_one_core
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.rows.key_ranges import shared
 from lakebed.read.rows.plan import PartitionQuery, plan

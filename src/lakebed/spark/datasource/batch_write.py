@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code
-from lakebed.jobs.batch import Place, on_one_core, task_scratch
+from lakebed.jobs.executor import Place, on_one_core, task_scratch
 from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.arrow_types import arrow_of
 from lakebed.spark.datasource import spark_columns

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
-from lakebed.jobs.batch import Place
+from lakebed.jobs.executor import Place
 from lakebed.model.documents import load
 from lakebed.model.keys import EncodedRange, KeyRange
 from lakebed.write.operation import DELETE, Action, Operation

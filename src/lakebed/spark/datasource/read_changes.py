@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from lakebed.jobs.batch import Place, on_one_core
+from lakebed.jobs.executor import Place, on_one_core
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.state.transactions import AddFiles
 from lakebed.read.changes.plan import may_change_rows

@@ -1,18 +1,21 @@
-"""Runs tasks on Spark: sends values to tasks, one to each, and returns the metadata that the tasks give back.
+"""The port of what runs tasks: sends values to tasks, one to each, and returns the metadata that the tasks give back.
 
-Core types: :class:`Place` (where an instance is), :class:`Tasks` (what runs tasks), :class:`SparkTasks`.
+    Executor        runs tasks: on Spark, in worker processes (worker_pool), or in the thread of the call (this_thread)
+    Shuffler        what an executor may have beside it: sorts that one machine is too small for
 
-Rules:
+Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` tests them:
 
-* A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and the
-  driver checks its type when it decodes it: a cluster cannot run code on the driver. Both ends have one version.
-* The values travel with the function (:mod:`lakebed.spark.scattered`), and one task gets one value.
-* Results come back by exactly one action: a second one would run the tasks again.
-* A task that fails returns its error as a value, so that one bad file does not cost the others their work and is not
-  tried four times. Spark repeats a task whose worker dies.
+* A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and its type
+  is checked when it is decoded: a cluster cannot run code on the driver. Both ends have one version of Lakebed.
+* Results are in the order of the values. A task that fails, or whose process dies, has an error as its result, so that
+  one bad file does not cost the others their work; the executor can be used afterwards.
+* A value or function that cannot be pickled is an error of the call, which then runs nothing else.
 * An attempt writes only new names, so the number of attempts does not matter: only what came back is committed.
+* A call that is asked to stop (:class:`~lakebed.jobs.interrupt.Stop`) ends with a KeyboardInterrupt, and its tasks end.
+* Each task is recorded as one of the call's run, with host, times and rows, or its error.
 
-Errors: Spark's own become those of Lakebed (:mod:`lakebed.spark.spark_job`).
+An executor is written with :func:`attempt`, which runs a task in its place, and :func:`answered`, which reads what that
+returned. Core types: :class:`Executor`, :class:`Launcher`, :class:`Shuffler`, :class:`TableCall`, :class:`Place`.
 """
 
 from __future__ import annotations
@@ -21,40 +24,39 @@ import contextlib
 import os
 import pickle
 import platform
-import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import pyarrow as pa
 from msgspec import msgpack
 
 from lakebed import clock
 from lakebed.errors import Code, Error, decode_error, encode_error
-from lakebed.jobs.interrupt import current_stop
+from lakebed.jobs.interrupt import Stop, current_stop
 from lakebed.jobs.job_progress import Callback
 from lakebed.model import types
 from lakebed.model.version import VERSION
-from lakebed.spark.scattered import scattered
-from lakebed.spark.session import cores_of
-from lakebed.spark.spark_job import JobSpan, TaskError, spark_job
 from lakebed.storage import connect
 from lakebed.storage.disk_space import scratch_folder
-from lakebed.table.tracker.recorder import NO_RUN
+from lakebed.table.tracker.recorder import NO_RUN, RunHandle, current_run
 from lakebed.table.tracker.runs import TaskRun
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from lakebed.jobs.interrupt import Stop
+    from lakebed.model.keys import KeyRange
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.state.transactions import Source
+    from lakebed.model.state.view_source import ViewSource
+    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
-    from lakebed.table.tracker.recorder import RunHandle
-
-_RESULTS = "item int, answer binary"
-RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("answer", pa.binary())])
+    from lakebed.table.table import Table
+    from lakebed.upkeep.ingest_tasks import Ingested
+    from lakebed.upkeep.migration.foreign_table import ForeignTable
+    from lakebed.upkeep.migration.run import MigrationReport, Selection
+    from lakebed.write.imports import ImportReport, SourceReading
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,20 @@ Work = Callable[[Any], T]
 a partial of one."""
 
 
-class Tasks(Protocol):
-    """Runs tasks: on Spark, or in worker processes (:class:`lakebed.jobs.worker_pool.WorkerPool`)."""
+class Executor(Protocol):
+    """Runs tasks. Safe to use from several threads of one call."""
+
+    @property
+    def name(self) -> str:
+        """Where the tasks run, for messages: ``Spark``, ``worker processes``."""
+
+    @property
+    def in_this_process(self) -> bool:
+        """Whether tasks see the memory of this process, and so an instance that is there."""
+
+    @property
+    def shuffler(self) -> Shuffler | None:
+        """What sorts by a shuffle; None if the executor has nothing to do it with."""
 
     def cores(self, memory_limit_bytes: int) -> int:
         """Return the number of tasks with this memory limit that run at once."""
@@ -115,69 +129,78 @@ class Tasks(Protocol):
         """Run ``work`` on every value, a task each; return its result or its error, in the order of the values.
 
         ``made`` is the type of a result. A task may use ``memory_limit_bytes``. ``progress`` is called with how many of
-        the ``rows`` are done. The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was
-        asked to stop.
+        the ``rows`` are done, at last with all. The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if
+        the call was asked to stop, UsageError after :meth:`close`.
         """
 
+    def call_thread(self, run: Callable[[], object]) -> threading.Thread:
+        """Return a thread, not started, that runs a call of the calling thread."""
 
-@dataclass(slots=True)
-class SparkTasks:
-    """Runs tasks on the session, which is started when there are any."""
+    def close(self) -> None:
+        """End what the executor started. May be called again."""
 
-    session: Callable[[], SparkSession]
-    _counted: tuple[SparkSession, int] | None = None
 
-    def cores(self, memory_limit_bytes: int) -> int:  # noqa: ARG002 - how much memory a core has is up to the cluster
-        """As :meth:`Tasks.cores`; counted once a session, because that takes Spark jobs on a cluster."""
-        session = self.session()
-        if self._counted is None or self._counted[0] is not session:
-            with spark_job(session, current_stop()):
-                self._counted = session, cores_of(session)
-        return self._counted[1]
+class Launcher(Protocol):
+    """Where tasks run, as a value; opens the executor for it."""
 
-    def run(  # noqa: PLR0913 - as Tasks.run
+    def executor(self) -> Executor:
+        """Return an executor, which the caller closes."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCall:
+    """A call on one table: where it is, and who watches, stops and records it, as the calling thread has it."""
+
+    table: Table
+    place: Place
+    progress: Callback | None = None
+    stop: Stop = field(default_factory=current_stop)
+    run: RunHandle = field(default_factory=current_run)
+
+
+class Shuffler(Protocol):
+    """Sorts inputs of any size: tasks sort pieces, which are exchanged by key range, and merge them."""
+
+    @property
+    def session(self) -> Any:
+        """The session of the engine that shuffles, which is started if there is none."""
+
+    def bulk_import(  # noqa: PLR0913 - all that describes a source
         self,
-        values: Sequence[Any],
-        work: Work[T],
-        made: type[T],
-        stop: Stop,
+        call: TableCall,
+        source: Any,
+        format: str | None,
+        job_id: str | None,
+        reading: SourceReading,
         *,
-        memory_limit_bytes: int,  # noqa: ARG002 - as above
-        progress: Callback | None = None,
-        rows: int = 0,
-        run: RunHandle = NO_RUN,
-    ) -> list[T | Error]:
-        """As :meth:`Tasks.run`, as one Spark job.
+        partition_rows: int | None,
+    ) -> ImportReport:
+        """As :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
 
-        Raises Error if Spark gave up on a task because its worker died several times.
+    def migrate(self, call: TableCall, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
+        """Add all rows of a table of another system, in one commit; a repeat with the same job id adds nothing."""
+
+    def sort(self, call: TableCall, files: Sequence[Source], merge: MergeMode) -> Ingested:
+        """Return the rows of Parquet files, merged by a mode, as new data files of the table, sent, not committed."""
+
+    def backfill(self, call: TableCall, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
+        """Return what a view's query makes of all rows of a snapshot of its source, as :meth:`sort` does.
+
+        None if the source is too small to be worth it.
         """
-        stop.check()
-        session = self.session()
-        first = run.plan_tasks(len(values), application_of(session))
-        with spark_job(session, stop, progress, JobSpan(0, rows, rows, len(values))):
-            found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
-        results: dict[int, T | Error] = {
-            item: answered(answer, made, run, first + item)
-            for item, answer in zip(*(column.to_pylist() for column in found.columns), strict=True)
-        }
-        if found.num_rows != len(values) or len(results) != len(values):
-            raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(values)} tasks")
-        return [results[item] for item in range(len(values))]
+
+    def read(
+        self, call: TableCall, ranges: Sequence[KeyRange], columns: Sequence[str] | None, version: int | None
+    ) -> Any:
+        """As :meth:`lakebed.jobs.pipeline.Pipeline.read`."""
 
 
-def _task_function(work: Work[Any]) -> ArrowFunction:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        on_one_core()
-        for batch in batches:
-            for item, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
-                yield pa.record_batch([[item], [attempt(work, payload)]], schema=RESULT_SCHEMA)
-
-    return run
+# -- for implementations -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class TaskTimes:
-    """Host and time of a task of a shuffle, returned beside its result."""
+    """Host and time of a task, returned beside its result."""
 
     host: str
     attempt: int
@@ -185,22 +208,14 @@ class TaskTimes:
     ended: datetime
 
     @classmethod
-    def since(cls, began: datetime) -> TaskTimes:
-        """Of the task that ends now in this process."""
-        return cls(platform.node(), _attempt_number(), began, clock.now())
+    def since(cls, began: datetime, attempt: int = 1) -> TaskTimes:
+        """Of the task that ends now in this process; ``attempt`` is the number of this attempt, from 1."""
+        return cls(platform.node(), attempt, began, clock.now())
 
     def record(self, run: RunHandle, number: int, rows: int, error: Error | None = None) -> None:
         """Record the task as one of a run."""
         times = {"host": self.host, "attempt": self.attempt, "started": self.began, "finished": self.ended}
         run.task(TaskRun(job=run.id, number=number, rows=rows, **times), error)  # type: ignore[arg-type]
-
-
-def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int, TaskTimes | None]]) -> None:
-    """Record tasks of a shuffle that ended, each with its rows, as those of a run."""
-    first = run.plan_tasks(len(made), application_of(session))
-    for number, (rows, times) in enumerate(made, first):
-        if times is not None:
-            times.record(run, number, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,21 +227,14 @@ class _TaskAnswer:
     times: TaskTimes
 
 
-def attempt(work: Work[Any], payload: bytes) -> bytes:
-    """Run one task on a pickled value; the answer has its result or its error."""
+def attempt(work: Work[Any], payload: bytes, number: int = 1) -> bytes:
+    """Run one task on a pickled value, for the time with this number; the answer has its result or its error."""
     began = clock.now()
     try:
         ok, result = True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
     except Exception as error:  # noqa: BLE001 - any error is the result of this task
         ok, result = False, encode(encode_error(error))
-    return encode(_TaskAnswer(ok, result, TaskTimes.since(began)))
-
-
-def _attempt_number() -> int:
-    """Return the number of this attempt of a Spark task, from 1; 1 outside of Spark."""
-    pyspark = sys.modules.get("pyspark")
-    context = None if pyspark is None else pyspark.TaskContext.get()
-    return 1 if context is None else int(context.attemptNumber()) + 1
+    return encode(_TaskAnswer(ok, result, TaskTimes.since(began, number)))
 
 
 def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
@@ -247,14 +255,6 @@ def rows_of(result: Any) -> int:
         return sum(map(rows_of, result))
     rows = getattr(getattr(result, "file", result), "rows", 0)
     return rows if isinstance(rows, int) else rows_of(getattr(result, "files", ()))
-
-
-def application_of(session: SparkSession) -> str:
-    """Return the id of Spark's application; ``spark`` if the session, as that of Spark Connect, does not tell."""
-    try:
-        return str(session.sparkContext.applicationId)
-    except Exception:  # noqa: BLE001 - Spark Connect refuses, each version with another error
-        return "spark"
 
 
 def encode(value: Any) -> bytes:
@@ -299,20 +299,3 @@ def task_scratch() -> Iterator[Path]:
     parent = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
     with scratch_folder("task", Path(parent) if parent else None) as folder:
         yield folder
-
-
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What ``mapInArrow`` runs on the batches of one Spark partition."""
-
-
-def raising(function: ArrowFunction) -> ArrowFunction:
-    """Return the function on one core; an error that it raises fails the Spark job, as that error."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        on_one_core()
-        try:
-            yield from function(batches)
-        except Exception as error:
-            raise TaskError(error) from error
-
-    return run

@@ -1,8 +1,8 @@
-"""Executes the tasks of compactions, rewrites, ingest, exports, queries, attaches and searches, on Spark or in workers.
+"""The tasks of compactions, rewrites, ingest, exports, queries, attaches and searches, as an executor runs them.
 
-An executor has :class:`~lakebed.jobs.batch.Tasks` run a function of this module on each task. What all tasks of a call
-share, such as the partition boundaries of a table, is an argument of that function and not part of each task. A large
-ingest job goes through the shuffle of a bulk import instead.
+Each function returns what runs the tasks of one operation: it has the executor run a function of this module on each of
+them. What all tasks of a call share, such as the partition boundaries of a table, is an argument of that function and
+not part of each task. A large ingest job is sorted by the shuffler of the executor, if it has one.
 
 Errors: those of a task are its result.
 """
@@ -14,12 +14,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebed.errors import Code, Error
-from lakebed.jobs.batch import Place, Tasks, Work, task_scratch
+from lakebed.jobs.executor import Executor, Place, Shuffler, TableCall, Work, task_scratch
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, CombinedProgress
-from lakebed.model.checks import check_method, shown
+from lakebed.model.checks import shown
 from lakebed.model.files import NewFile
-from lakebed.spark.bulk_import import Importer
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 from lakebed.table.instance import Instance
@@ -60,8 +59,8 @@ class _Task(Protocol):
     def memory_limit_bytes(self) -> int: ...
 
 
-def _executor(
-    tasks: Tasks, work: Work[T], made: type[T], progress: Callable[[], Callback | None]
+def _execution(
+    executor: Executor, work: Work[T], made: type[T], progress: Callable[[], Callback | None]
 ) -> Callable[[Sequence[_Task]], list[T | Error]]:
     """Return what runs tasks by ``work``; ``progress`` returns the callback for those of one call."""
     # Read in the thread of the call; batches of jobs run in other threads.
@@ -69,7 +68,7 @@ def _executor(
 
     def execute(values: Sequence[_Task]) -> list[T | Error]:
         rows, limit = sum(one.rows for one in values), values[0].memory_limit_bytes
-        return tasks.run(values, work, made, stop, memory_limit_bytes=limit, progress=progress(), rows=rows, run=run)
+        return executor.run(values, work, made, stop, memory_limit_bytes=limit, progress=progress(), rows=rows, run=run)
 
     return execute
 
@@ -85,26 +84,26 @@ def _of_jobs(progress: Callback | None, rows_total: int) -> Callable[[], Callbac
     return (lambda: None) if progress is None else CombinedProgress(progress, rows_total).part
 
 
-def merge_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Merge:
+def merge_tasks(executor: Executor, place: Place, progress: Callback | None, rows_total: int) -> Merge:
     """Return what runs merge tasks; those of one call are of one table."""
-    return _executor(tasks, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
+    return _execution(executor, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
 
 
-def rewrite_executor(tasks: Tasks, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
+def rewrite_tasks(executor: Executor, place: Place, progress: Callback | None, rows_total: int) -> Rewrite:
     """Return what runs rewrite tasks; those of one call are of one table."""
     work = partial(_in_scratch, run_rewrite_task, (place,))
-    return _executor(tasks, work, RewrittenFile, _of_jobs(progress, rows_total))
+    return _execution(executor, work, RewrittenFile, _of_jobs(progress, rows_total))
 
 
-def export_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Export:
+def export_tasks(executor: Executor, source: Place, target: Place, progress: Callback | None) -> Export:
     """Return what runs the tasks of one export, from one place to another."""
     work = partial(_in_scratch, run_export_task, (source, target))
-    return _executor(tasks, work, tuple[ExportedFile, ...], lambda: progress)
+    return _execution(executor, work, tuple[ExportedFile, ...], lambda: progress)
 
 
-def query_executor(tasks: Tasks, source: Place, target: Place, progress: Callback | None) -> Query:
+def query_tasks(executor: Executor, source: Place, target: Place, progress: Callback | None) -> Query:
     """Return what runs the tasks of one submitted query, whose rows go from one place to another."""
-    return _executor(tasks, partial(_query, source, target), tuple[ExportedFile, ...], lambda: progress)
+    return _execution(executor, partial(_query, source, target), tuple[ExportedFile, ...], lambda: progress)
 
 
 def _query(source: Place, target: Place, task: QueryTask) -> tuple[ExportedFile, ...]:
@@ -112,19 +111,19 @@ def _query(source: Place, target: Place, task: QueryTask) -> tuple[ExportedFile,
         return run_query_task(task, source.open(), target.connect(), scratch)
 
 
-def search_executor(tasks: Tasks, place: Place, progress: Callback | None) -> Search:
+def search_tasks(executor: Executor, place: Place, progress: Callback | None) -> Search:
     """Return what runs the search tasks of one erasure report."""
-    return _executor(tasks, partial(_in_scratch, run_search_task, (place,)), SearchedObject, lambda: progress)
+    return _execution(executor, partial(_in_scratch, run_search_task, (place,)), SearchedObject, lambda: progress)
 
 
-def attach_executor(tasks: Tasks, place: Place) -> Attach:
+def attach_tasks(executor: Executor, place: Place) -> Attach:
     """Return what runs attach tasks; those of one call have one target."""
     stop, run = current_stop(), current_run()
 
     def execute(attaches: Sequence[AttachTask]) -> Sequence[TaskResult]:
         target, files = attaches[0].target, [task.file for task in attaches]
         work, limit = partial(_attach, target, place), target.memory_limit_bytes
-        return tasks.run(files, work, _FILES, stop, memory_limit_bytes=limit, run=run)
+        return executor.run(files, work, _FILES, stop, memory_limit_bytes=limit, run=run)
 
     return execute
 
@@ -133,15 +132,15 @@ def _attach(target: AttachTarget, place: Place, file: Source) -> tuple[NewFile, 
     return _in_scratch(run_attach_task, (place,), AttachTask(file, target))
 
 
-def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> Ingest:
-    """Return what runs ingest tasks; the importer runs those that are shuffled (without it there are none)."""
-    stop, run = current_stop(), current_run()
+def ingest_tasks(executor: Executor, call: TableCall) -> Ingest:
+    """Return what runs ingest tasks; the executor's shuffler runs those that are shuffled, if it has one."""
+    shuffler = executor.shuffler
 
     def execute(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
-        alone = [task for task in jobs if importer is None or task.method is Method.SORT]
+        alone = [task for task in jobs if shuffler is None or task.method is Method.SORT]
         made = dict(zip((task.job for task in alone), sort(alone), strict=True))
-        if importer is not None:
-            made |= {task.job: _shuffled(importer, task) for task in jobs if task.method is Method.SHUFFLE}
+        if shuffler is not None:
+            made |= {task.job: _shuffled(shuffler, call, task) for task in jobs if task.method is Method.SHUFFLE}
         return [made[task.job] for task in jobs]
 
     def sort(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
@@ -149,8 +148,8 @@ def ingest_executor(tasks: Tasks, place: Place, importer: Importer | None) -> In
             return []
         target = jobs[0].target
         values = [(task.job, task.method, task.parts) for task in jobs]
-        work, limit = partial(_sort, target, place), target.memory_limit_bytes
-        return tasks.run(values, work, Ingested, stop, memory_limit_bytes=limit, run=run)
+        work, limit = partial(_sort, target, call.place), target.memory_limit_bytes
+        return executor.run(values, work, Ingested, call.stop, memory_limit_bytes=limit, run=call.run)
 
     return execute
 
@@ -159,22 +158,20 @@ def _sort(target: IngestTarget, place: Place, value: tuple[str, Method, tuple[Jo
     return _in_scratch(run_ingest_task, (place,), IngestTask(*value, target))
 
 
-def _shuffled(importer: Importer, task: IngestTask) -> Ingested | Error:
+def _shuffled(shuffler: Shuffler, call: TableCall, task: IngestTask) -> Ingested | Error:
     try:
-        return importer.sort([part.file for part in task.parts], task.target.merge)
+        return shuffler.sort(call, [part.file for part in task.parts], task.target.merge)
     except Error as error:
         return error
 
 
-def check_shared(instance: Instance, session: Any) -> None:
-    """Raise UsageError unless it is an instance that tasks can see, and a Spark session or None."""
-    if session is not None:
-        check_method("session", session, "createDataFrame", "SparkSession; a launcher is given as launcher=…")
+def check_seen(instance: Instance, executor: Executor) -> None:
+    """Raise UsageError unless it is an instance that the tasks of the executor can see."""
     if not isinstance(instance, Instance):
         raise Code.ARGUMENT_INVALID(
             f"instance = {shown(instance)}: must be an Instance, such as lakebed.open(url) gives"
         )
-    if not instance.storage.locality.shared:
+    if not (instance.storage.locality.shared or executor.in_this_process):
         raise Code.INSTANCE_IN_MEMORY(
             f"{instance.url} is in the memory of this process, and tasks, which are other processes, cannot "
             "see it; use a folder or an object store",
