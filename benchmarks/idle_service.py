@@ -22,8 +22,7 @@ import pyarrow as pa
 
 import lakebed
 from lakebed import clock
-from lakebed.model.operations import TableOperation
-from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.server.service.plan import ServiceLimits, default_periods
 from lakebed.server.service.service import Service
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
@@ -63,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         storage = made(folder, asked.tables)
         document = json.loads(Path(folder, "lake", "instance.json").read_bytes())
-        periods = {**PERIODS, TableOperation.GC: 30 * 86_400.0}
+        periods = default_periods() | {"gc": 30 * 86_400.0}
         limits = ServiceLimits(follow_s=min(1.0, asked.rest), follow_max_s=asked.rest, periods=periods)
         before_mib, began_s = memory_mib(), time.monotonic()
         service = Service(Instance(storage, document), launcher="in-process", limits=limits)

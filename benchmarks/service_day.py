@@ -23,7 +23,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.amplification import DAY_S, GC_DELAY_S, KEYS, SCHEMA, Day, bounds
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS
 from lakebed.model.settings import Strategy
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.state.transactions import (
@@ -36,8 +36,9 @@ from lakebed.model.state.transactions import (
     PurgeFiles,
     RetireFiles,
 )
-from lakebed.server.service.plan import Due, Record, ServiceLimits, TableView, choose, due, failed, succeeded
-from lakebed.server.service.summary import TableSummary, summarise
+from lakebed.model.table_summary import Record, TableSummary, TableView
+from lakebed.server.service.plan import Due, ServiceLimits, choose, due, failed, succeeded
+from lakebed.server.service.summary import summarise
 from lakebed.upkeep.compaction.plan import PartitionMerge, plan
 
 OPERATION_S = 2.0
@@ -55,18 +56,18 @@ class SimulatedTable:
     day: Day
     write_bytes: int
     summary: TableSummary = field(default_factory=TableSummary)
-    records: dict[TableOperation, Record] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
     dropped: list[tuple[float, str]] = field(default_factory=list)
 
     def look(self) -> None:
         self.summary = summarise(self.day.state, self.day.settings, online=True)
 
-    def view(self) -> TableView:
-        return TableView(self.name, True, (), self.summary, self.records)
+    def view(self, now_s: float) -> TableView:
+        return TableView(self.name, True, (), self.summary, self.records, now_s=now_s)
 
-    def begin(self, operation: TableOperation) -> tuple[float, list[tuple[PartitionMerge, str]]]:
+    def begin(self, operation: str) -> tuple[float, list[tuple[PartitionMerge, str]]]:
         """Return the seconds that the operation takes, and the jobs that it opens."""
-        if operation is not TableOperation.COMPACTION:
+        if not OPERATIONS[operation].merges:
             return OPERATION_S, []
         planned = plan(self.day.state, self.day.settings)
         for link in planned.concatenations:
@@ -78,11 +79,11 @@ class SimulatedTable:
             jobs.append((merge, name))
         return OPERATION_S + sum(merge.size_bytes for merge, _ in jobs) / BYTES_S, jobs
 
-    def end(self, operation: TableOperation, jobs: list[tuple[PartitionMerge, str]], now_s: float) -> None:
+    def end(self, operation: str, jobs: list[tuple[PartitionMerge, str]], now_s: float) -> None:
         """Commit the result of the operation."""
-        if operation is TableOperation.SPLITTING:
+        if operation == "splitting":
             self.day.split()
-        elif operation is TableOperation.GC:
+        elif operation == "gc":
             old = tuple(name for at_s, name in self.dropped if at_s + GC_DELAY_S <= now_s)
             if old:
                 self.day.proposal(RetireFiles(old))
@@ -106,7 +107,7 @@ class Simulation:
         self.tables = {}
         self.events: list[tuple[float, int, str, Any]] = []
         self.order = itertools.count()
-        self.running: dict[tuple[str, TableOperation], float] = {}
+        self.running: dict[tuple[str, str], float] = {}
         self.samples: list[dict[str, float]] = []
         self.begun = Counter[str]()
         self.looks: set[float] = set()
@@ -142,7 +143,7 @@ class Simulation:
         waiting: list[Due] = []
         next_s = DAY_S + 1.0
         for table in self.tables.values():
-            found, look_s = due(table.view(), now_s, LIMITS)
+            found, look_s = due(table.view(now_s), LIMITS)
             waiting += [one for one in found if (one.table, one.operation) not in self.running]
             next_s = min(next_s, look_s)
         for one in choose(waiting, self.running, LIMITS):
@@ -159,7 +160,7 @@ class Simulation:
             self.looks.add(next_s)
             self.at(next_s, "look", None)
 
-    def end(self, now_s: float, name: str, operation: TableOperation, jobs: Any, before: int) -> None:
+    def end(self, now_s: float, name: str, operation: str, jobs: Any, before: int) -> None:
         table = self.tables[name]
         del self.running[name, operation]
         record = table.records[operation]

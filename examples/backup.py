@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lakebed
-from lakebed.model.operations import TableOperation
 from lakebed.storage import connect
 
 if TYPE_CHECKING:
@@ -51,14 +50,14 @@ def backup(source_url: str, target_url: str) -> int:
     lake = lakebed.open(source_url)
     if lake.log_url is not None:
         raise SystemExit(f"the log is in {lake.log_url}: back that up first, and then copy the data with any tool")
-    collected = [name for name in lake.tables() if TableOperation.GC not in lake.paused(name)]
+    collected = [name for name in lake.tables() if "gc" not in lake.paused(name)]
     for name in collected:
-        lake.pause(name, TableOperation.GC)
+        lake.pause(name, "gc")
     try:
         return Copy(connect(source_url), connect(target_url)).run()
     finally:
         for name in collected:
-            lake.resume(name, TableOperation.GC)
+            lake.resume(name, "gc")
 
 
 class Copy:

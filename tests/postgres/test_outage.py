@@ -12,13 +12,14 @@ from litestar.testing import TestClient
 
 import lakebed
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
-from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.model.operations import OPERATIONS
+from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from tests.waiting import until
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
-LIMITS = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
+LIMITS = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(OPERATIONS, 0.05))
 
 
 def test_all_go_on_by_themselves_and_the_service_says_since_when_it_waits(cluster, tmp_path):

@@ -11,8 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.model.operations import TableOperation
-from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.model.operations import OPERATIONS
+from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.service import Service
 from lakebed.server.service.status import TableStatus
 from lakebed.upkeep.compaction import plan as compaction
@@ -20,7 +20,7 @@ from tests import pages
 from tests.waiting import until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
-QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
+QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(OPERATIONS, 0.05))
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def test_a_service_ingests_merges_and_splits_what_comes(
         pq.write_table(rows(100 * number), tmp_path / f"{number}.parquet")
         table.submit(str(tmp_path / f"{number}.parquet"))
     until(lambda: found(service).rows == 500 and found(service).partitions > 1)
-    assert found(service).operation(TableOperation.INGEST).last_outcome is not None
+    assert found(service).operation("ingest").last_outcome is not None
     assert not table.requests().num_rows
     assert table.count().rows == 500
 
@@ -64,8 +64,8 @@ def test_a_pause_is_obeyed_until_it_ends(service: Service, instance: lakebed.Ins
     for number in range(5):
         table.write(rows(number))
     until(lambda: found(service).backlog.runs_due == 5)
-    assert found(service).paused == (TableOperation.COMPACTION,)
-    assert found(service).operation(TableOperation.COMPACTION).last_begun is None
+    assert found(service).paused == ("compaction",)
+    assert found(service).operation("compaction").last_begun is None
     instance.resume("flights")
     until(lambda: found(service).files == 1)
 
@@ -114,9 +114,9 @@ def test_a_damaged_file_blocks_neither_other_partitions_nor_other_tables(
         table.write(rows(600))
     _damage(instance, table)
     instance.set_online("flights", True)
-    until(lambda: found(service).operation(TableOperation.COMPACTION).last_error)
+    until(lambda: found(service).operation("compaction").last_error)
     until(lambda: found(service).files == 6)
-    status = found(service).operation(TableOperation.COMPACTION)
+    status = found(service).operation("compaction")
     assert status.last_error is not None
     assert status.last_error.code == "object_damaged", status.last_error.message
 

@@ -8,7 +8,6 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from lakebed.model.operations import TableOperation
 from lakebed.server.service.plan import ServiceLimits
 from lakebed.table.tracker.listing import job_runs
 from lakebed.table.tracker.retry_requests import requested_retries
@@ -42,13 +41,13 @@ def test_a_parked_operation_is_on_record_and_tried_again_by_request(
         assert len(failed) >= 2, "each failure is on record"
         found = service.status().table("copies")
         assert found is not None
-        begun = found.operation(TableOperation.REFRESH).last_begun
+        begun = found.operation("refresh").last_begun
         monkeypatch.setenv("LAKEBED_INSTANCE", instance.url)
         assert main(["jobs", "retry", run.id]) == 0
 
         def tried_again() -> bool:
             now = service.status().table("copies")
-            return now is not None and now.operation(TableOperation.REFRESH).last_begun != begun
+            return now is not None and now.operation("refresh").last_begun != begun
 
         until(tried_again)
         assert requested_retries(instance.storage) == frozenset()

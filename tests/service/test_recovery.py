@@ -12,8 +12,8 @@ import pyarrow as pa
 
 import lakebed
 from lakebed import Schema
-from lakebed.model.operations import TableOperation
-from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.model.operations import OPERATIONS
+from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.service import Service
 from lakebed.server.service.status import LastError, OperationStatus
 from lakebed.storage import connect
@@ -24,7 +24,7 @@ from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.waiting import until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
-QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(PERIODS, 0.05))
+QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(OPERATIONS, 0.05))
 
 
 class Switch(Collection[int]):
@@ -70,7 +70,7 @@ def write(instance: lakebed.Instance, name: str) -> lakebed.Table:
 def compaction(service: Service, name: str) -> OperationStatus:
     table = service.status().table(name)
     assert table is not None
-    return table.operation(TableOperation.COMPACTION)
+    return table.operation("compaction")
 
 
 def service_of(lake: Lake, limits: ServiceLimits = QUICK) -> Service:
@@ -148,7 +148,7 @@ def test_an_operation_that_keeps_failing_is_parked_until_a_retry(tmp_path: Path)
         def refresh() -> OperationStatus:
             found = service.status().table("copies")
             assert found is not None
-            return found.operation(TableOperation.REFRESH)
+            return found.operation("refresh")
 
         until(lambda: refresh().parked)
         assert refresh().last_error is not None

@@ -23,7 +23,8 @@ import lakebed
 from lakebed.cli import main
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service import engines, query_runs
-from lakebed.server.service.plan import PERIODS, ServiceLimits
+from lakebed.model.operations import OPERATIONS
+from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.query_runs import SubmittedQueries
 from lakebed.server.service.query_work import QueryLimits
 from lakebed.server.service.service import Service
@@ -33,7 +34,7 @@ from lakebed.table.tracker.submitted_queries import AskedScan, QueryObjects, UND
 
 engines.IN_PROCESS_BYTES_MAX = -1
 submitted_queries.LOST_S, query_runs.BEAT_S, query_runs.LOOK_S, query_runs.LOOK_EVERY_S = 6.0, 0.5, 0.5, 0.1
-LIMITS = ServiceLimits(follow_s=0.1, periods=dict.fromkeys(PERIODS, 0.1))
+LIMITS = ServiceLimits(follow_s=0.1, periods=dict.fromkeys(OPERATIONS, 0.1))
 LOCAL = Principal.everywhere("local", Permission.ADMIN)
 COUNT = 40
 # Seconds for each task, without large values, which a predicate may not make.

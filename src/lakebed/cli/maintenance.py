@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import completions, options, upkeep
+from lakebed.cli.argument_types import NameOf
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, progress_bar, report_line
@@ -19,7 +20,7 @@ from lakebed.cli.requests import ingest_lines
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS
 from lakebed.model.settings import Strategy
 from lakebed.model.wording import count_text, size_text
 from lakebed.upkeep.compaction.plan import check_strategy
@@ -218,7 +219,7 @@ def maintain(
     lines += [line for compaction in report.compactions for line in _compaction_lines(compaction)]
     lines += [line for split in report.splits for line in _split_lines(split)]
     lines += [line for join in report.joins for line in _join_lines(join)]
-    lines.append(report_line(report.collection))
+    lines += [report_line(one) for one in (report.collection, *report.others)]
     cli.out.document(report, lines)
 
 
@@ -319,7 +320,7 @@ _operations = click.argument(
     "operations",
     metavar="[OPERATION]...",
     nargs=-1,
-    type=click.Choice([str(one) for one in TableOperation]),
+    type=NameOf(lambda: OPERATIONS),
     required=False,
 )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from lakebed.cli import options
 from lakebed.cli.argument_types import WholeNumber
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS
 
 if TYPE_CHECKING:
     from lakebed.server.service.plan import ServiceLimits
@@ -29,14 +30,12 @@ _MEMORY = "Memory that tasks in worker processes may use together; default: 80% 
 memory = click.option("--memory", "memory_bytes", metavar="BYTES", type=WholeNumber(min=1), help=_MEMORY)
 
 
-def _period(text: str) -> tuple[TableOperation, float]:
+def _period(text: str) -> tuple[str, float]:
     name, _, seconds = text.partition("=")
-    try:
-        return TableOperation(name), float(seconds)
-    except ValueError:
-        raise click.BadParameter(
-            f"{text!r} is not OPERATION=SECONDS; operations: {', '.join(TableOperation)}"
-        ) from None
+    if name in OPERATIONS:
+        with suppress(ValueError):
+            return name, float(seconds)
+    raise click.BadParameter(f"{text!r} is not OPERATION=SECONDS; operations: {', '.join(OPERATIONS)}")
 
 
 _LOG = logging.getLogger("lakebed.service")
@@ -116,7 +115,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         memory_bytes: int | None,
         at_once: int,
         follow_s: float,
-        periods: Sequence[tuple[TableOperation, float]],
+        periods: Sequence[tuple[str, float]],
         idle_s: float,
         **others: Any,
     ) -> None:
@@ -127,10 +126,11 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
     return with_upkeep
 
 
-def _limits(at_once: int, follow_s: float, periods: dict[TableOperation, float]) -> ServiceLimits:
-    from lakebed.server.service.plan import PERIODS, ServiceLimits
+def _limits(at_once: int, follow_s: float, periods: dict[str, float]) -> ServiceLimits:
+    from lakebed.server.service.plan import ServiceLimits, default_periods
 
     for operation, seconds in periods.items():
         if not 0 <= seconds <= 10**9:
             raise Code.ARGUMENT_INVALID(f"--period {operation}={seconds}: must lie between 0 and 1000000000 seconds")
-    return ServiceLimits(at_once=at_once, follow_s=follow_s, follow_max_s=60 * follow_s, periods={**PERIODS, **periods})
+    every = default_periods() | periods
+    return ServiceLimits(at_once=at_once, follow_s=follow_s, follow_max_s=60 * follow_s, periods=every)

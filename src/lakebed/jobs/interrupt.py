@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
 
 from lakebed import clock
 from lakebed.errors import UsageError
+from lakebed.model.operations import kind_of_call
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.table.table import Table
 from lakebed.table.tracker.recorder import noting
-from lakebed.table.tracker.runs import Begun, WorkKind
+from lakebed.table.tracker.runs import Begun
 
 if TYPE_CHECKING:
     from lakebed.jobs.pipeline import Pipeline
@@ -126,7 +127,7 @@ def interruptible(
         target = table if isinstance(table, Table) else self.instance.table(table)
         with committed_on_interrupt(target.log):
             begun = Begun(
-                operation=_KINDS.get(method.__name__, method.__name__),
+                operation=kind_of_call(method.__name__),
                 table=target.name,
                 table_id=target.id,
                 base_version=target.version,
@@ -142,17 +143,6 @@ def interruptible(
                     raise
 
     return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
-
-
-_KINDS = {
-    "bulk_import": WorkKind.IMPORT,
-    "compact": WorkKind.COMPACTION,
-    "migrate": WorkKind.IMPORT,
-    "join_partitions": WorkKind.JOIN,
-    "erase_report": WorkKind.ERASE_REPORT,
-    "maintain": WorkKind.MAINTENANCE,
-}
-"""The operations of methods that are not named as they are."""
 
 
 def _job_id(given: Mapping[str, object]) -> str | None:

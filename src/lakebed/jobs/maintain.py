@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.jobs.executor import Executor, Place, Shuffler, TableCall
 from lakebed.jobs.interrupt import current_stop
@@ -28,9 +30,10 @@ from lakebed.jobs.tasks import (
 )
 from lakebed.model.checks import check_request_key
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS, TableOperation, WorkKind
+from lakebed.model.reports import WorkReport
 from lakebed.read.inspect.history import committed_on_interrupt
-from lakebed.table.tracker.runs import Begun, WorkKind
+from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.plan import whole
 from lakebed.upkeep.compaction.run import CompactionReport, Prepared, compact, prepare
 from lakebed.upkeep.export.run import ExportReport, ExportRequest, export
@@ -47,8 +50,10 @@ from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.plan import Method
 
 if TYPE_CHECKING:
+    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
     from lakebed.table.tracker.recorder import RunHandle
+    from lakebed.upkeep.compaction.failed_partitions import FailedPartitions
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
     from lakebed.upkeep.view_feed import RefreshReport
@@ -61,21 +66,22 @@ ROUNDS_MAX = 8
 class MaintenanceReport:
     """The result of a round of maintenance, in order; empty parts had nothing to do.
 
-    ``paused`` operations were skipped.
+    ``paused`` operations were skipped. ``others`` are the reports of operations that are none of these.
     """
 
     table: str
     online: bool
-    paused: tuple[TableOperation, ...]
+    paused: tuple[str, ...]
     ingest: IngestReport
     compactions: tuple[CompactionReport, ...]
     splits: tuple[SplitReport, ...]
     joins: tuple[JoinReport, ...]
     collection: CollectionReport
+    others: tuple[WorkReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class DivisionReport:
+class DivisionReport(WorkReport):
     """The result of splitting and joining, with the compaction that a split needed; None: it needed none."""
 
     split: SplitReport
@@ -83,20 +89,31 @@ class DivisionReport:
     join: JoinReport
 
     @property
-    def changed_nothing(self) -> bool:
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return f"{self.split.summary}, {self.join.summary}"
+
+    @property
+    def idle(self) -> bool:
         """Whether no partition was cut, compacted or joined."""
-        compacted = self.compacted is not None and self.compacted.version is not None
-        return self.split.version is None and self.join.version is None and not compacted
+        return all(part.idle for part in self.parts)
+
+    @property
+    def parts(self) -> tuple[WorkReport, ...]:
+        """The reports of the steps."""
+        return tuple(part for part in (self.split, self.compacted, self.join) if part is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class Maintenance:
-    """The maintenance of one table."""
+    """The maintenance of one table. ``failures`` are partitions that compactions leave out and add to; None: none."""
 
     table: Table
     executor: Executor
     place: Place
     progress: Callback | None = None
+    failures: FailedPartitions | None = None
+    instance: Instance = field(kw_only=True)
 
     @property
     def cores(self) -> int:
@@ -131,11 +148,12 @@ class Maintenance:
             call = TableCall(self.table, self.place, watching(run, self.progress))
             return run.reported(self._shuffler.migrate(call, source, chosen, job_id))
 
-    def refresh(self, source: Table, *, anew: bool) -> RefreshReport:
+    def refresh(self, *, anew: bool = False) -> RefreshReport:
         """Add to the table, a view, what its source has gained; see :meth:`lakebed.jobs.pipeline.Pipeline.refresh`."""
-        from lakebed.upkeep.view_feed import refresh
+        from lakebed.upkeep.view_feed import refresh, view_source
 
         with self.tracked(WorkKind.REFRESH) as run:
+            source = self.instance.named(view_source(self.table).table)
             shuffler, call = self.executor.shuffler, TableCall(self.table, self.place)
             backfill = None if shuffler is None else partial(shuffler.backfill, call, source)
             return run.reported(refresh(self.table, source, anew=anew, backfill=backfill))
@@ -154,7 +172,12 @@ class Maintenance:
 
     def compact(self, strategy: str | None = None) -> CompactionReport:
         """Merge the runs that the strategy picks. Raises UsageError for an unknown strategy, and as :meth:`merge`."""
-        return self._raised(self.merge(prepare(self.table, strategy)))
+        return self._raised(self.merge_due(strategy))
+
+    def merge_due(self, strategy: str | None = None) -> CompactionReport:
+        """Merge the runs that the strategy picks; partitions that could not be merged are in the report."""
+        prepared = prepare(self.table, strategy)
+        return self.merge(prepared) if self.failures is None else self.failures.around(prepared, self.merge)
 
     def merge(self, prepared: Prepared) -> CompactionReport:
         """Carry out a plan; partitions that could not be merged are in the report."""
@@ -209,43 +232,37 @@ class Maintenance:
         self.table.tracker.trim_if_due()
         return report
 
-    def maintain(self, *, online: bool, paused: Collection[TableOperation] = ()) -> MaintenanceReport:
-        """Run all operations that are due and not paused; a table that is not ``online`` is neither compacted nor split
-        nor joined.
+    def maintain(self, *, online: bool, paused: Collection[str] = ()) -> MaintenanceReport:
+        """Run all operations that are not paused, in their order; some of them only if the table is ``online``.
+
+        Neighbours that repeat are run by turns. Work that was crowded out is tried again last.
         """
-        ingests = TableOperation.INGEST not in paused
-        ingested = self.ingest() if ingests else IngestReport(self.table.name)
-        compactions: list[CompactionReport] = []
-        splits: list[SplitReport] = []
-        joins: list[JoinReport] = []
-        for _ in range(ROUNDS_MAX if online else 0):
+        active = [one for one in OPERATIONS.values() if one.in_calls and (online or not one.needs_online)]
+        made: list[tuple[TableOperation, WorkReport]] = []
+
+        def run(operation: TableOperation) -> WorkReport:
             current_stop().check()
-            compacted = [] if TableOperation.COMPACTION in paused else [self.compact()]
-            cut = None if TableOperation.SPLITTING in paused else self.divide()
-            compacted += [cut.compacted] if cut is not None and cut.compacted is not None else []
-            worked = [one for one in compacted if one.version is not None]
-            compactions += worked
-            splits += [cut.split] if cut is not None and cut.split.version is not None else []
-            joins += [cut.join] if cut is not None and cut.join.version is not None else []
-            if not worked and (cut is None or cut.changed_nothing):
-                break
-        current_stop().check()
-        if compactions and ingests and ingested.crowded_out:
-            ingested = ingested.followed_by(self.ingest())
-        collected = CollectionReport(self.table.name) if TableOperation.GC in paused else self.collect()
-        if ingested.errors:
+            report = operation.run(self)
+            if operation.repeats and report.error is not None:
+                raise report.error
+            made.append((operation, report))
+            return report
+
+        for repeats, several in groupby((one for one in active if one.name not in paused), attrgetter("repeats")):
+            turns = tuple(several)
+            for _ in range(ROUNDS_MAX if repeats else 1):
+                reports = [run(one) for one in turns]
+                if all(report.idle for report in reports):
+                    break
+        if any(one.repeats and not report.idle for one, report in made):
+            for operation in [one for one, report in made if report.crowded_out]:
+                run(operation)
+        for report in {one.name: report for one, report in made}.values():
             # Raised last, so that an unavailable store of sources does not block the other operations.
-            raise ingested.errors[0]
-        return MaintenanceReport(
-            self.table.name,
-            online,
-            tuple(sorted(paused)),
-            ingested,
-            tuple(compactions),
-            tuple(splits),
-            tuple(joins),
-            collected,
-        )
+            if report.error is not None:
+                raise report.error
+        parts = [part for _, report in made for part in report.parts]
+        return _combined(self.table.name, parts, online=online, paused=paused)
 
     def tracked(
         self, operation: WorkKind, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
@@ -276,3 +293,25 @@ class Maintenance:
         if report.failed:
             raise report.failed[0].error
         return report
+
+
+Part = TypeVar("Part", bound=WorkReport)
+
+
+def _combined(table: str, parts: Sequence[WorkReport], *, online: bool, paused: Collection[str]) -> MaintenanceReport:
+    def changed(kind: type[Part]) -> tuple[Part, ...]:
+        return tuple(part for part in parts if isinstance(part, kind) and not part.idle)
+
+    ingests = [part for part in parts if isinstance(part, IngestReport)]
+    listed = (IngestReport, CompactionReport, SplitReport, JoinReport, CollectionReport)
+    return MaintenanceReport(
+        table,
+        online,
+        tuple(sorted(paused)),
+        reduce(IngestReport.followed_by, ingests) if ingests else IngestReport(table),
+        changed(CompactionReport),
+        changed(SplitReport),
+        changed(JoinReport),
+        next((part for part in parts if isinstance(part, CollectionReport)), CollectionReport(table)),
+        tuple(part for part in changed(WorkReport) if not isinstance(part, listed)),
+    )

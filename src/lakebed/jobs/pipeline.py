@@ -355,10 +355,7 @@ class Pipeline:
                 retained (``view_not_fed``): refresh it with ``anew``. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
-        from lakebed.upkeep.view_feed import view_source
-
-        maintenance = self.maintenance(view)
-        return maintenance.refresh(self.instance.named(view_source(maintenance.table).table), anew=anew)
+        return self.maintenance(view).refresh(anew=anew)
 
     # -- within -------------------------------------------------------------------------------------------------
 
@@ -369,7 +366,7 @@ class Pipeline:
         """Return the maintenance of one table, step by step, for a service."""
         if (callback := progress or self.progress.callback) is not None:
             check_method("progress", callback, "__call__", "function")
-        return Maintenance(self._table(table), self.executor, self._place, callback)
+        return Maintenance(self._table(table), self.executor, self._place, callback, instance=self.instance)
 
     def _shuffler(self, what: str, instead: str = "") -> Shuffler:
         """Return the executor's shuffler. Raises UsageError if it has none: what needs it, and what to do."""

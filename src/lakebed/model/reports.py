@@ -35,9 +35,29 @@ class WorkReport(FactsView):
         return False
 
     @property
-    def failure(self) -> Error | None:
-        """The first error of a part of the work that failed, while others were done."""
+    def error(self) -> Error | None:
+        """The first error of a part of the work that failed, which a call raises once the others are done."""
         return None
+
+    @property
+    def failure(self) -> Error | None:
+        """The error for the record of the run, which is then one that failed."""
+        return self.error
+
+    @property
+    def unfinished(self) -> str | None:
+        """Why no more of the work was begun; None: all that was due was."""
+        return None
+
+    @property
+    def crowded_out(self) -> bool:
+        """Whether a part was refused because a partition has too many runs: it can be done after a compaction."""
+        return False
+
+    @property
+    def parts(self) -> tuple[WorkReport, ...]:
+        """The reports of the steps of the work."""
+        return (self,)
 
     @property
     def committed(self) -> int | None:

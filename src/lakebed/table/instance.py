@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from lakebed.engine.statement_parameters import Parameters
     from lakebed.log.backends.backend import LogBackend
     from lakebed.log.through_service import CommitService
-    from lakebed.model.operations import TableOperation
     from lakebed.model.state.catalog import CatalogState, CatalogTable
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.read.snapshot.snapshot import Snapshot
@@ -275,7 +274,7 @@ class Instance(TableNames[Table]):
         check_flag("online", online)
         self._change(SetOnline(self._find(name).id, online), name)
 
-    def paused(self, name: str) -> frozenset[TableOperation]:
+    def paused(self, name: str) -> frozenset[str]:
         """Return the operations of a table that are paused. Raises NotFoundError."""
         return self._find(name).paused
 

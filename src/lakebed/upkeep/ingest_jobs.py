@@ -105,7 +105,7 @@ class IngestReport(WorkReport):
 
     @property
     def crowded_out(self) -> bool:
-        """Whether jobs were refused because a partition has too many runs; after a compaction they can be committed."""
+        """Whether jobs were refused because a partition has too many runs."""
         return any(isinstance(error, ContentionError) for error in self.errors)
 
     def followed_by(self, later: IngestReport) -> IngestReport:
@@ -134,14 +134,16 @@ class IngestReport(WorkReport):
         return self.version is None
 
     @property
+    def error(self) -> Error | None:
+        """The error of a store that did not answer."""
+        return self.errors[0] if self.errors else None
+
+    @property
     def failure(self) -> Error | None:
-        """The error of a store that did not answer; that of the first request if none was ingested."""
-        if self.errors:
-            return self.errors[0]
-        if self.failed and self.version is None:
-            first = self.failed[0]
-            return Code.REQUEST_FAILED(first.said, source=first.url)
-        return None
+        """Such an error, or that of the first request if none was ingested."""
+        if self.error is None and self.failed and self.version is None:
+            return Code.REQUEST_FAILED(self.failed[0].said, source=self.failed[0].url)
+        return self.error
 
     @property
     def rows_done(self) -> int:

@@ -7,31 +7,28 @@ from dataclasses import replace
 
 import pytest
 
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import REST_S
 from lakebed.model.settings import Settings, Strategy
 from lakebed.model.state.transactions import ProposeFiles
+from lakebed.model.table_summary import Backlog, Record, TableSummary, TableView
 from lakebed.server.service.plan import (
     HELD_BACK_MAX_S,
     IDLE_MAX_S,
     PILED_S,
-    REST_S,
     RETRY_MAX_S,
     Due,
-    Record,
     ServiceLimits,
-    TableView,
     choose,
     due,
     failed,
     succeeded,
 )
-from lakebed.server.service.status import Backlog
-from lakebed.server.service.summary import TableSummary, summarise
+from lakebed.server.service.summary import summarise
 from tests.unit.state.cases import new_file, step
 from tests.unit.state.cases import table as empty_table
 
-INGEST, COMPACTION, SPLITTING = TableOperation.INGEST, TableOperation.COMPACTION, TableOperation.SPLITTING
-REFRESH, GC = TableOperation.REFRESH, TableOperation.GC
+INGEST, COMPACTION, SPLITTING = "ingest", "compaction", "splitting"
+REFRESH, GC = "refresh", "gc"
 LIMITS = ServiceLimits()
 COLLECTED = {GC: Record(0.0, 0.0, 5)}
 QUIET = TableSummary(version=5, ingest_bytes_min=1000, ingest_age_s=300)
@@ -43,8 +40,8 @@ def view(summary: TableSummary, **facts: object) -> TableView:
     return TableView("t", summary=summary, **given)  # type: ignore[arg-type]
 
 
-def operations(table: TableView, now_s: float = 100.0) -> list[TableOperation]:
-    return [one.operation for one in due(table, now_s, LIMITS)[0]]
+def operations(table: TableView, now_s: float = 100.0) -> list[str]:
+    return [one.operation for one in due(replace(table, now_s=now_s), LIMITS)[0]]
 
 
 DUE = {
@@ -94,7 +91,7 @@ def test_garbage_is_collected_of_tables_that_changed_and_of_all_once_a_day() -> 
 
 def test_an_operation_is_not_due_before_its_period_has_passed() -> None:
     table = view(replace(QUIET, backlog=RUNS), records=COLLECTED | {COMPACTION: Record(90.0, 95.0, 4)})
-    found, look_s = due(table, 100.0, LIMITS)
+    found, look_s = due(replace(table, now_s=100.0), LIMITS)
     assert not found
     assert look_s == 95.0 + LIMITS.periods[COMPACTION]
     assert operations(table, look_s) == [COMPACTION]
@@ -104,10 +101,10 @@ PILED = replace(QUIET, version=9, backlog=RUNS, splits=1, piled=True)
 BEGUN = {operation: Record(1000.0, 1000.0, 5) for operation in (COMPACTION, SPLITTING, GC)}
 
 
-def first_begin(table: TableView, operation: TableOperation, limits: ServiceLimits = LIMITS) -> float | None:
+def first_begin(table: TableView, operation: str, limits: ServiceLimits = LIMITS) -> float | None:
     """How long after its last run, at 1000 s, an operation begins again; None: not within two hours."""
     for after in range(2 * 3600):
-        if operation in [one.operation for one in due(table, 1000.0 + after, limits)[0]]:
+        if operation in [one.operation for one in due(replace(table, now_s=1000.0 + after), limits)[0]]:
             return after
     return None
 
@@ -174,7 +171,7 @@ def test_an_operation_that_changed_nothing_waits_longer_until_the_table_changes(
     for _ in range(12):
         record = succeeded(record, now_s, 5, 5)
         table = view(replace(QUIET, splits=1), records=COLLECTED | {SPLITTING: record})
-        waits.append(due(table, now_s, LIMITS)[1] - now_s)
+        waits.append(due(replace(table, now_s=now_s), LIMITS)[1] - now_s)
         now_s += waits[-1]
     assert waits == sorted(waits)
     assert waits[-1] == IDLE_MAX_S
@@ -184,7 +181,7 @@ def test_an_operation_that_changed_nothing_waits_longer_until_the_table_changes(
 
 def test_requests_that_wait_for_their_age_are_looked_at_when_they_have_it() -> None:
     table = view(replace(QUIET, backlog=Backlog(requests=1, size_bytes=1)), oldest_s=100.0)
-    assert due(table, 1000.0, LIMITS)[1] == 1200.0
+    assert due(replace(table, now_s=1000.0), LIMITS)[1] == 1200.0
 
 
 def test_a_failure_waits_twice_as_long_each_time_and_for_ever_if_it_is_no_fault() -> None:
@@ -207,7 +204,7 @@ def test_an_operation_is_parked_after_so_many_faults_in_a_row() -> None:
     assert failed(record, 10.0, LIMITS, 0.0, fault=True).parked
 
 
-def one(table: str, operation: TableOperation, served_s: float = -math.inf) -> Due:
+def one(table: str, operation: str, served_s: float = -math.inf) -> Due:
     return Due(table, operation, "", 0, served_s, served_s)
 
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
-from lakebed.model.operations import TableOperation
 from lakebed.model.state.catalog import (
     CatalogState,
     CatalogTable,
@@ -25,7 +24,7 @@ from lakebed.model.state.catalog import (
 from lakebed.model.state.fields import encode
 from lakebed.model.state.transactions import Rejected
 
-GC, INGEST = TableOperation.GC, TableOperation.INGEST
+GC, INGEST = "gc", "ingest"
 STATE = CatalogState(7, {"a": CatalogTable("a", "flights")}, {"split_rows": 10}, creations_from=5)
 
 APPLIED = {

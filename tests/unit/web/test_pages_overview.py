@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 from litestar.testing import TestClient
 
 import lakebed
-from lakebed.model.operations import TableOperation
+from lakebed.model.table_summary import Backlog
 from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.server.service.service import Service
-from lakebed.server.service.status import Backlog, LastError, OperationStatus, ServiceStatus, SparkState, TableStatus
+from lakebed.server.service.status import LastError, OperationStatus, ServiceStatus, SparkState, TableStatus
 from lakebed.server.web.app import make_app
 from lakebed.server.web.pages.activity import Activity, Minute, RecentCommits, throughput
 from lakebed.server.web.pages.overview import PAGE_TABLES, Asked, make, troubles_of
@@ -86,9 +86,9 @@ def test_a_page_number_beyond_the_end_is_the_last_page():
 def test_health_is_that_of_the_most_urgent_reason():
     failed = LastError("storage_failed", "no answer", NOW)
     waits = OperationStatus(
-        TableOperation.INGEST, last_error=failed, failures_in_a_row=3, waiting_since=NOW, waiting_for="the storage"
+        "ingest", last_error=failed, failures_in_a_row=3, waiting_since=NOW, waiting_for="the storage"
     )
-    parked = OperationStatus(TableOperation.COMPACTION, last_error=failed, failures_in_a_row=9, parked=True)
+    parked = OperationStatus("compaction", last_error=failed, failures_in_a_row=9, parked=True)
     assert health_of(table("a")).level is Level.OK
     assert health_of(table("a", version=0)).level is Level.UNKNOWN
     assert health_of(table("a", backlog=Backlog(requests=1))).level is Level.WORKING
@@ -102,7 +102,7 @@ def test_health_is_that_of_the_most_urgent_reason():
 def test_what_waits_longest_comes_first_after_what_is_parked():
     def failing(minutes: int, **facts: object) -> OperationStatus:
         since = NOW - timedelta(minutes=minutes)
-        return OperationStatus(TableOperation.GC, failures_in_a_row=1, waiting_since=since, **facts)
+        return OperationStatus("gc", failures_in_a_row=1, waiting_since=since, **facts)
 
     found = troubles_of(
         [table("a", operations=(failing(1),)), table("b", operations=(failing(9),)),

@@ -18,8 +18,8 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, reading
-from lakebed.model.operations import TableOperation
-from lakebed.model.state.fields import Id, SettingChanges, Settings, TableName, Whole, checked, decode
+from lakebed.model.operations import operations_named
+from lakebed.model.state.fields import Id, OperationName, SettingChanges, Settings, TableName, Whole, checked, decode
 from lakebed.model.state.transactions.resolution import Rejected, Repeated
 
 
@@ -29,7 +29,7 @@ class CatalogTable(Struct, frozen=True):
     id: str
     name: str
     online: bool = True
-    paused: frozenset[TableOperation] = frozenset()
+    paused: frozenset[str] = frozenset()
 
 
 class CatalogState(Struct, frozen=True, dict=True):
@@ -85,7 +85,7 @@ class PauseOperations(Struct, frozen=True, tag_field="type", tag="pause_operatio
     """Pause or resume operations of a table; other operations are unchanged."""
 
     table: Id
-    operations: Annotated[tuple[TableOperation, ...], Meta(min_length=1)]
+    operations: Annotated[tuple[OperationName, ...], Meta(min_length=1)]
     paused: bool
 
 
@@ -185,9 +185,12 @@ _PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decod
 def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogChange:
     """Decode a change sent as ``msgpack`` or ``json``. Raises UsageError if it is malformed."""
     try:
-        return _PROPOSED[format].decode(data)
+        change = _PROPOSED[format].decode(data)
     except UNREADABLE as error:
         raise Code.REQUEST_INVALID(f"not a change of the catalog: {str(error)[:300]}") from error
+    if isinstance(change, PauseOperations):
+        operations_named(change.operations)
+    return change
 
 
 class CatalogDocument(Struct, frozen=True, omit_defaults=True):
@@ -197,7 +200,7 @@ class CatalogDocument(Struct, frozen=True, omit_defaults=True):
     tables: list[tuple[Id, TableName, bool]]
     defaults: Settings
     creations_from: Whole = 0
-    paused: dict[Id, list[TableOperation]] = {}
+    paused: dict[Id, list[OperationName]] = {}
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:

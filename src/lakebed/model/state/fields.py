@@ -32,6 +32,9 @@ Hex = Annotated[str, _matching(r"(?:[0-9a-f]{2})*")]
 """Bytes as hex digits: JSON has no bytes."""
 
 TableName = Annotated[str, _matching(TABLE_NAME.pattern)]
+OperationName = Annotated[str, _matching("[a-z]([a-z_-]{0,62}[a-z])?")]
+"""The name of an operation. Readers keep those that they do not know: a newer Lakebed may have more."""
+
 TagName = Annotated[str, _matching(TAG_NAME.pattern)]
 
 Whole = Annotated[int, Meta(ge=0, le=INT64_MAX)]

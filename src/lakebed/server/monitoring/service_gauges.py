@@ -107,7 +107,7 @@ class ServiceGauges(Collector):
             _merge(values[name], name, (label,), value)
         for operation in table.operations:
             for name, value in _of_operation(operation, now).items():
-                _merge(values[name], name, (label, operation.operation.value), value)
+                _merge(values[name], name, (label, operation.operation), value)
 
     def _add_followers(self, values: dict[str, Values], status: ServiceStatus) -> None:
         """Add how far hooks and views are behind their tables."""
@@ -172,7 +172,7 @@ def _add_service(values: dict[str, Values], status: ServiceStatus) -> None:
     values["service_catalog_unreadable"][()] = status.error is not None
     for state in SparkState:
         values["service_spark"][(state.value,)] = state is status.spark
-    for operation, count in Counter(one.operation.value for one in status.work).items():
+    for operation, count in Counter(one.operation for one in status.work).items():
         values["service_work"][(operation,)] = count
 
 

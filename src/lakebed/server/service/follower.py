@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.model.operations import TableOperation
-from lakebed.server.service.plan import Record
+from lakebed.model.operations import OPERATIONS
+from lakebed.model.table_summary import Record
 from lakebed.server.service.subscriptions import Subscription
 from lakebed.server.service.watch import Watch, error_now
 
@@ -141,8 +141,8 @@ class Follower:
                 watch = self.watches[table_id] = Watch(found, self._instance.log_of(table_id), now_s, now_s)
                 if self.spread:
                     # Otherwise a service would collect the garbage of all tables when it starts.
-                    ended_s = now_s - watch.share * self.limits.periods[TableOperation.GC]
-                    watch.records[TableOperation.GC] = Record(ended_s=ended_s)
+                    for name in (one.name for one in OPERATIONS.values() if one.spread):
+                        watch.records[name] = Record(ended_s=now_s - watch.share * self.limits.periods[name])
             elif watch.found is found and self._defaults is catalog.defaults:
                 continue
             elif watch.found == found and self._defaults == catalog.defaults:

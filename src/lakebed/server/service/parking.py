@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from lakebed.errors import Error
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS
 from lakebed.table.tracker.retry_requests import requested_retries, settle_retries
-from lakebed.table.tracker.runs import Begun, RunOutcome, WorkKind
+from lakebed.table.tracker.runs import Begun, RunOutcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,29 +24,23 @@ if TYPE_CHECKING:
 LOOK_EVERY_S = 5.0
 """How often requests are looked for while something is parked; each look is one request."""
 
-KINDS = {
-    TableOperation.INGEST: WorkKind.INGEST,
-    TableOperation.COMPACTION: WorkKind.COMPACTION,
-    TableOperation.SPLITTING: WorkKind.SPLIT,
-    TableOperation.REFRESH: WorkKind.REFRESH,
-    TableOperation.GC: WorkKind.GC,
-}
-
 
 class Parking:
     """The parked operations of one service. ``retry`` is called with the table and operation of a retry request."""
 
-    def __init__(self, instance: Instance, retry: Callable[[str, TableOperation], None]) -> None:
+    def __init__(self, instance: Instance, retry: Callable[[str, str], None]) -> None:
         self._instance = instance
         self._retry = retry
-        self._runs: dict[str, tuple[str, TableOperation]] = {}
+        self._runs: dict[str, tuple[str, str]] = {}
         self._facts: dict[str, tuple[Begun, BaseException]] = {}
         self._look_at_s = 0.0
 
-    def park(self, table: CatalogTable, operation: TableOperation, error: BaseException, tries: int) -> None:
+    def park(self, table: CatalogTable, operation: str, error: BaseException, tries: int) -> None:
         """Record a job that is not retried until it is requested."""
         tracker = self._instance.tracker
-        begun = Begun(operation=KINDS[operation], table=table.name, table_id=table.id, detail="parked", tries=tries)
+        begun = Begun(
+            operation=OPERATIONS[operation].kinds[0], table=table.name, table_id=table.id, detail="parked", tries=tries
+        )
         run = tracker.begin(begun)
         tracker.end(run, RunOutcome.FAILED, error=error, parked=True)
         self._runs[run] = (table.id, operation)
@@ -65,16 +59,16 @@ class Parking:
             # Deleted last: a request that remains has no further effect, and one that is deleted could not be repeated.
             settle_retries(self._instance.storage, asked)
 
-    def has(self, table_id: str, operation: TableOperation) -> bool:
+    def has(self, table_id: str, operation: str) -> bool:
         """Return whether the operation, or a part of it, is recorded as parked."""
         return (table_id, operation) in self._runs.values()
 
-    def forget(self, table_id: str, operation: TableOperation) -> None:
+    def forget(self, table_id: str, operation: str) -> None:
         """Remove the record: the operation is retried, or succeeded."""
         for run in [run for run, parked in self._runs.items() if parked == (table_id, operation)]:
             self._unpark(run)
 
-    def _unpark(self, run: str) -> tuple[str, TableOperation]:
+    def _unpark(self, run: str) -> tuple[str, str]:
         """Record that a job is no longer parked."""
         begun, error = self._facts.pop(run)
         again = structs.replace(begun, id=run, detail="was parked, and is tried again")

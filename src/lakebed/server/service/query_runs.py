@@ -28,12 +28,13 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.jobs.interrupt import Stop, stoppable
 from lakebed.jobs.job_progress import Progress
+from lakebed.model.operations import WorkKind
 from lakebed.model.version import this_writer
 from lakebed.model.wording import count_text
 from lakebed.server.security.principal import Principal
 from lakebed.server.service.query_work import QueryLimits, QueryWork, may_pass, target_of
 from lakebed.storage.processes import this_process
-from lakebed.table.tracker.runs import Begun, RunPlace, WorkKind
+from lakebed.table.tracker.runs import Begun, RunPlace
 from lakebed.table.tracker.submitted_queries import (
     LOST_S,
     UNDER_WAY,

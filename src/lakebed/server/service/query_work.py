@@ -25,9 +25,9 @@ from lakebed.read.inspect.copies import CopyKind, record_copy
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Principal
 from lakebed.server.security.sql import run_statement
-from lakebed.server.service.work import is_fault
 from lakebed.storage.disk_space import scratch_folder
 from lakebed.table.tracker.submitted_queries import ROWS, may_read
+from lakebed.upkeep.compaction.failed_partitions import is_fault
 from lakebed.upkeep.export.query_result import (
     Attempt,
     QueryResult,

@@ -23,23 +23,25 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.jobs.interrupt import Stop, stoppable
 from lakebed.jobs.job_progress import Progress
-from lakebed.model.operations import TableOperation, operations_named
+from lakebed.model.operations import OPERATIONS, operations_named
+from lakebed.model.table_summary import Record
 from lakebed.model.version import VERSION
 from lakebed.server.security.sql import spare_workers
 from lakebed.server.service.engines import Engines
 from lakebed.server.service.follower import Follower
 from lakebed.server.service.hook_delivery import Hooks
-from lakebed.server.service.parking import KINDS, Parking
-from lakebed.server.service.plan import PERIODS, Due, Record, ServiceLimits, choose, failed, succeeded
+from lakebed.server.service.parking import Parking
+from lakebed.server.service.plan import Due, ServiceLimits, choose, failed, succeeded
 from lakebed.server.service.recent_reads import RecentReads
 from lakebed.server.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.server.service.watch import Watch, error_now
-from lakebed.server.service.work import PARTITION_TRIES_MAX, Done, carry_out, is_fault
+from lakebed.server.service.work import Done, carry_out
 from lakebed.storage.disk_space import delete_abandoned_folders
 from lakebed.storage.request_counts import SENT
 from lakebed.table.instance import Instance
 from lakebed.table.tracker.recorder import noting
 from lakebed.table.tracker.runs import Begun
+from lakebed.upkeep.compaction.failed_partitions import PARTITION_TRIES_MAX, is_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +56,7 @@ STOP_S = 30.0
 
 CANCEL_EVERY_S = 0.5
 
-Key = tuple[str, TableOperation]
+Key = tuple[str, str]
 
 
 @dataclass(slots=True)
@@ -172,7 +174,7 @@ class Service:
             )
         self._started_at = clock.now()
         self._follower.spread = False
-        self.limits = self._follower.limits = replace(self.limits, periods=dict.fromkeys(PERIODS, 0.0))
+        self.limits = self._follower.limits = replace(self.limits, periods=dict.fromkeys(OPERATIONS, 0.0))
         try:
             self._round()
             while self._running and self._follower.error is None:
@@ -290,7 +292,9 @@ class Service:
         except BaseException as error:  # noqa: BLE001 - the outcome of the operation
             outcome = error
             if not any(error is one for one in recorded):
-                begun = Begun(operation=KINDS[running.due.operation], table=running.name, table_id=running.due.table)
+                begun = Begun(
+                    operation=OPERATIONS[running.due.operation].kinds[0], table=running.name, table_id=running.due.table
+                )
                 self.instance.tracker.record_failure(begun, error)
         finally:
             self._news.put(_Ended(running, before, after, outcome))
@@ -355,14 +359,14 @@ class Service:
                 f"table {running.name}: {operation} failed: {error.message}; tried again in {wait_s:.1f} s, and so on"
             )
 
-    def _retry(self, table_id: str, operation: TableOperation) -> None:
+    def _retry(self, table_id: str, operation: str) -> None:
         watch = self._follower.watches.get(table_id)
         if watch is None:
             return
         self._parking.forget(table_id, operation)
         record = watch.records.get(operation) or Record()
         watch.records[operation] = Record(record.begun_s)
-        if operation is TableOperation.COMPACTION:
+        if OPERATIONS[operation].merges:
             watch.failures.clear()
         watch.stale = True
         self._follower.turn(watch, clock.monotonic_s())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from lakebed.model.operations import TableOperation
+from lakebed.model.table_summary import NO_BACKLOG, Backlog
 
 
 class SparkState(StrEnum):
@@ -24,26 +24,6 @@ class SparkState(StrEnum):
     RUNNING = "running"
     IDLE = "idle"
     """There is a session without work; it is stopped after a while."""
-
-
-@dataclass(frozen=True, slots=True)
-class Backlog:
-    """The backlog of a table: open requests, and runs that compaction would merge now.
-
-    ``oldest_s`` is the age of the oldest open request in seconds; None without one.
-    """
-
-    requests: int = 0
-    files: int = 0
-    size_bytes: int = 0
-    oldest_s: float | None = None
-    runs_due: int = 0
-    bytes_due: int = 0
-
-    @property
-    def all_bytes(self) -> int:
-        """The bytes to ingest and to merge."""
-        return self.size_bytes + self.bytes_due
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +46,7 @@ class OperationStatus:
     to do now.
     """
 
-    operation: TableOperation
+    operation: str
     last_begun: datetime | None = None
     last_ended: datetime | None = None
     last_outcome: str | None = None
@@ -91,7 +71,7 @@ class TableStatus:
     id: str
     name: str
     online: bool
-    paused: tuple[TableOperation, ...] = ()
+    paused: tuple[str, ...] = ()
     version: int = 0
     rows: int = 0
     size_bytes: int = 0
@@ -99,11 +79,11 @@ class TableStatus:
     files: int = 0
     files_per_partition_mean: float = 0.0
     files_per_partition_max: int = 0
-    backlog: Backlog = Backlog()
+    backlog: Backlog = NO_BACKLOG
     operations: tuple[OperationStatus, ...] = ()
     error: LastError | None = None
 
-    def operation(self, operation: TableOperation) -> OperationStatus:
+    def operation(self, operation: str) -> OperationStatus:
         """Return the status of one operation."""
         return next((one for one in self.operations if one.operation == operation), OperationStatus(operation))
 
@@ -113,7 +93,7 @@ class Work:
     """Running work. Operations that do not count rows have none in total."""
 
     table: str
-    operation: TableOperation
+    operation: str
     since: datetime
     rows_done: int = 0
     rows_total: int = 0

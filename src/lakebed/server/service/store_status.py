@@ -24,19 +24,16 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import Error
-from lakebed.model.operations import TableOperation
-from lakebed.model.wording import count_text
-from lakebed.server.service.parking import KINDS
-from lakebed.server.service.plan import ServiceLimits, TableView, due
+from lakebed.model.operations import OPERATIONS
+from lakebed.model.table_summary import TableView
 from lakebed.server.service.status import LastError, OperationStatus, StoreRequests, TableStatus
 from lakebed.server.service.summary import described, summarise
 from lakebed.table.tracker.listing import job_runs
-from lakebed.table.tracker.runs import JobRun, RunError, RunOutcome, WorkKind
+from lakebed.table.tracker.runs import JobRun, RunError, RunOutcome
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.write.batches import in_threads
 
 if TYPE_CHECKING:
-    from lakebed.server.service.summary import TableSummary
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
@@ -49,12 +46,6 @@ HOUR = timedelta(hours=1)
 PUTS_A_COMMIT = 2
 GETS_A_COMMIT = 3
 """A small write puts a data file and an entry, and reads two last-modified times and the log start (docs/costs.md)."""
-
-OPERATIONS: Mapping[str, TableOperation] = {
-    WorkKind.JOIN: TableOperation.SPLITTING,
-    **{kind: operation for operation, kind in KINDS.items()},
-}
-"""The operation of a table that a run belongs to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,52 +137,39 @@ def next_steps(table: TableStatus) -> list[str]:
 # -- within -----------------------------------------------------------------------------------------------------------
 
 
-def _table_status(
-    instance: Instance, table: Table, last: Mapping[tuple[str, TableOperation], JobRun]
-) -> tuple[TableStatus, int]:
+def _table_status(instance: Instance, table: Table, last: Mapping[tuple[str, str], JobRun]) -> tuple[TableStatus, int]:
     """Return the status of a table, and how many entries its log got in the last hour."""
     online, paused = instance.is_online(table.name), instance.paused(table.name)
     base = TableStatus(table.id, table.name, online, tuple(sorted(paused)))
     try:
         summary = summarise(table.state(), table.settings_in_force(), online=online)
         oldest_s = _age_s(table, summary.oldest_request)
-        reasons = _reasons(instance, table, summary, TableView(table.id, online, paused, summary, {}, oldest_s or 0.0))
+        reasons = _reasons(instance, table, TableView(table.id, online, paused, summary, {}, oldest_s or 0.0))
         entries = _entries_since(table, summary.version)
     except Error as error:
         return replace(base, error=LastError(str(error.code), error.message, clock.now())), 0
     known = [
         _operation(name, last.get((table.id, name)), reasons.get(name), paused=name in paused)
-        for name in TableOperation
+        for name in OPERATIONS
         if name in reasons or name in paused or (table.id, name) in last
     ]
     return replace(described(base, summary, oldest_s), operations=tuple(known)), entries
 
 
-def _reasons(instance: Instance, table: Table, summary: TableSummary, view: TableView) -> dict[TableOperation, str]:
-    """Return why each operation is due, or why it waits."""
-    if summary.source is not None:
+def _reasons(instance: Instance, table: Table, view: TableView) -> dict[str, str]:
+    """Return why each operation that is not paused is due, or why it waits."""
+    if view.summary.source is not None:
         try:
-            view = replace(view, source_version=instance.named(summary.source).state().version)
+            view = replace(view, source_version=instance.named(view.summary.source).state().version)
         except Error as error:
-            return {TableOperation.REFRESH: f"its source cannot be read: {error.message}"}
-    found = {one.operation: one.reason for one in due(view, 0.0, ServiceLimits())[0]}
-    found.pop(TableOperation.GC, None)
-    backlog = summary.backlog
-    if backlog.requests and TableOperation.INGEST not in {*found, *view.paused}:
-        left_s = max(0.0, summary.ingest_age_s - view.oldest_s)
-        waits = f"{count_text(backlog.requests, 'open request')} of {backlog.size_bytes:,} bytes, until there are"
-        found[TableOperation.INGEST] = f"{waits} {summary.ingest_bytes_min:,} bytes, or in {left_s:,.0f} s"
-    if summary.crowded and backlog.runs_due and TableOperation.COMPACTION not in view.paused:
-        found[TableOperation.COMPACTION] = f"waits until fewer requests are open than {backlog.requests:,}"
-    if summary.unused and TableOperation.GC not in view.paused:
-        gone = collect_garbage(table, dry_run=True)
-        waiting = f"{count_text(gone.waiting, 'unreferenced file')} kept until history_s has passed"
-        due_now = f"{count_text(gone.files, 'file')} of {gone.size_bytes:,} bytes can be deleted"
-        found[TableOperation.GC] = ", ".join([due_now] * bool(gone.files) + [waiting] * bool(gone.waiting)) or waiting
-    return found
+            view = replace(view, source_error=error.message)
+    if view.summary.unused:
+        view = replace(view, garbage=collect_garbage(table, dry_run=True).outlook)
+    active = [one for one in OPERATIONS.values() if one.name not in view.paused]
+    return {one.name: reason for one in active if (reason := one.outlook(view)) is not None}
 
 
-def _operation(operation: TableOperation, run: JobRun | None, reason: str | None, *, paused: bool) -> OperationStatus:
+def _operation(operation: str, run: JobRun | None, reason: str | None, *, paused: bool) -> OperationStatus:
     if run is None:
         return OperationStatus(operation, paused=paused, due=reason)
     failed = run.error is not None or run.outcome is RunOutcome.LOST
@@ -212,11 +190,11 @@ def _operation(operation: TableOperation, run: JobRun | None, reason: str | None
     )
 
 
-def _last_runs(runs: Iterable[JobRun]) -> dict[tuple[str, TableOperation], JobRun]:
-    last: dict[tuple[str, TableOperation], JobRun] = {}
+def _last_runs(runs: Iterable[JobRun]) -> dict[tuple[str, str], JobRun]:
+    of_kind = {kind: name for name, operation in OPERATIONS.items() for kind in operation.kinds}
+    last: dict[tuple[str, str], JobRun] = {}
     for run in runs:
-        operation = OPERATIONS.get(run.operation)
-        if operation is not None:
+        if (operation := of_kind.get(run.operation)) is not None:
             last.setdefault((run.table_id, operation), run)
     return last
 

@@ -31,7 +31,7 @@ from msgspec import structs
 from lakebed import clock
 from lakebed.errors import Error, StorageError
 from lakebed.read.inspect.hooks import Delivered
-from lakebed.server.service.work import is_fault
+from lakebed.upkeep.compaction.failed_partitions import is_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

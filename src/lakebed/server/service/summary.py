@@ -1,17 +1,16 @@
 """The part of a table's state that a service keeps: sums for display, and due operations. Pure: no I/O.
 
 A summary is small, so a service with many tables keeps one for each, and releases the states of idle tables.
-
-Core types: :class:`TableSummary`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.model.state.sums import partition_sums
-from lakebed.server.service.status import Backlog, TableStatus
+from lakebed.model.table_summary import Backlog, TableSummary
+from lakebed.server.service.status import TableStatus
 from lakebed.upkeep.compaction.plan import plan as plan_compaction
 from lakebed.upkeep.compaction.plan import pressing, runs_piled, why_wait
 from lakebed.upkeep.splitting.plan import due as due_splits
@@ -20,39 +19,6 @@ from lakebed.upkeep.splitting.plan import small
 if TYPE_CHECKING:
     from lakebed.model.settings import Settings
     from lakebed.model.state.table_state import TableState
-
-
-@dataclass(frozen=True, slots=True)
-class TableSummary:
-    """A table at ``version``.
-
-    ``rows`` are those of all files, before any merge. ``files`` counts the references of partitions to files.
-    ``backlog`` has no age yet; ``oldest_request`` is the version that the oldest open request is on record from.
-    ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
-    ingest, because too many requests are open. ``piled``: a partition has more runs than merges should leave, and
-    merges are due. ``unused``: there are files without references. ``ages``: rows expire. A view has ``fed``, the
-    version of its ``source``, the id of a table, that it has.
-    """
-
-    version: int = 0
-    rows: int = 0
-    size_bytes: int = 0
-    partitions: int = 0
-    files: int = 0
-    files_max: int = 0
-    backlog: Backlog = field(default_factory=Backlog)
-    oldest_request: int = 0
-    ingest_bytes_min: int = 0
-    ingest_age_s: int = 0
-    jobs: int = 0
-    splits: int = 0
-    joins: int = 0
-    crowded: bool = False
-    piled: bool = False
-    unused: bool = False
-    ages: bool = False
-    source: str | None = None
-    fed: int = 0
 
 
 def described(table: TableStatus, summary: TableSummary, oldest_s: float | None) -> TableStatus:

@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.log.entry import replaced
-from lakebed.model.operations import TableOperation
-from lakebed.server.service.plan import Due, Record, ServiceLimits, TableView, due
+from lakebed.model.operations import OPERATIONS
+from lakebed.model.table_summary import Record, TableSummary, TableView
+from lakebed.server.service.plan import Due, ServiceLimits, due
 from lakebed.server.service.status import LastError, OperationStatus, TableStatus
-from lakebed.server.service.summary import TableSummary, described, summarise
-from lakebed.server.service.work import FailedPartitions
+from lakebed.server.service.summary import described, summarise
+from lakebed.upkeep.compaction.failed_partitions import FailedPartitions
 
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
@@ -54,12 +55,12 @@ class Watch:
     stale: bool = True
     looks: int = 0
     held: bool = False
-    records: dict[TableOperation, Record] = field(default_factory=dict)
-    last_runs: dict[TableOperation, OperationStatus] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+    last_runs: dict[str, OperationStatus] = field(default_factory=dict)
     failures: FailedPartitions = field(default_factory=FailedPartitions)
     waiting: tuple[Due, ...] = ()
 
-    def note(self, operation: TableOperation, **changes: Any) -> None:
+    def note(self, operation: str, **changes: Any) -> None:
         """Update the status of the last run of an operation."""
         self.last_runs[operation] = replace(self.last_runs.get(operation) or OperationStatus(operation), **changes)
 
@@ -122,8 +123,8 @@ class Watch:
     def plan(self, now_s: float, limits: ServiceLimits, source_version: int) -> None:
         """Determine which operations may begin, and when to check the table again."""
         age_s, found = self._oldest_s(now_s) or 0.0, self.found
-        view = TableView(found.id, found.online, found.paused, self.summary, self.records, age_s, source_version)
-        self.waiting, look_s = due(view, now_s, limits)
+        view = TableView(found.id, found.online, found.paused, self.summary, self.records, age_s, source_version, now_s)
+        self.waiting, look_s = due(view, limits)
         # Spread, so that a store does not get the looks at all tables at once.
         rest_s = min(limits.follow_max_s * (0.8 + 0.2 * self.share), (now_s - self.changed_s) / 10)
         rest_s = max(limits.follow_s, rest_s)
@@ -148,13 +149,13 @@ class Watch:
 
     def _operations(self) -> tuple[OperationStatus, ...]:
         reasons = {one.operation: one.reason for one in self.waiting}
-        known = [name for name in TableOperation if self._known(name, reasons)]
+        known = [name for name in OPERATIONS if self._known(name, reasons)]
         return tuple(self._operation(name, reasons.get(name)) for name in known)
 
-    def _known(self, operation: TableOperation, reasons: Mapping[TableOperation, str]) -> bool:
+    def _known(self, operation: str, reasons: Mapping[str, str]) -> bool:
         return operation in self.last_runs or operation in reasons or operation in self.found.paused
 
-    def _operation(self, operation: TableOperation, reason: str | None) -> OperationStatus:
+    def _operation(self, operation: str, reason: str | None) -> OperationStatus:
         run = self.last_runs.get(operation) or OperationStatus(operation)
         record = self.records.get(operation) or Record()
         return replace(
@@ -164,7 +165,7 @@ class Watch:
             parked=record.parked,
             paused=operation in self.found.paused,
             due=reason,
-            parked_partitions=self.failures.parked if operation is TableOperation.COMPACTION else (),
+            parked_partitions=self.failures.parked if OPERATIONS[operation].merges else (),
         )
 
 

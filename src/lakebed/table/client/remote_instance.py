@@ -27,7 +27,6 @@ from lakebed.table.client.request_values import KeyWord, given, key_document
 
 if TYPE_CHECKING:
     from lakebed.engine.statement_parameters import Parameters
-    from lakebed.model.operations import TableOperation
     from lakebed.model.schema import Schema
     from lakebed.table.client.connection import Connection
     from lakebed.table.client.remote_rows import RemoteRows
@@ -146,10 +145,9 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._connection.ask("POST", "/v1/views", document, reads=False)
         return RemoteTable(self._connection, name)
 
-    def paused(self, name: str) -> frozenset[TableOperation]:
+    def paused(self, name: str) -> frozenset[str]:
         """Return the operations of a table that are paused. Raises NotFoundError."""
-        found = self.described(name)["paused"]
-        return frozenset(operations_named(found) if found else ())
+        return frozenset(self.described(name)["paused"])
 
     def pause(self, name: str, *operations: str) -> None:
         """Pause operations of a table, by default all, until :meth:`resume`."""

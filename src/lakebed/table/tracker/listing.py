@@ -22,9 +22,10 @@ from msgspec import structs
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import shown
+from lakebed.model.operations import kind_of_job
 from lakebed.storage.processes import is_gone
 from lakebed.table.tracker.records import read_newest_first
-from lakebed.table.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun, WorkKind
+from lakebed.table.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -117,7 +118,7 @@ def open_in_log(
         found.append(
             JobRun(
                 id=job.id,
-                operation=WorkKind.REWRITE if job.id.startswith("rewrite-") else WorkKind.COMPACTION,
+                operation=kind_of_job(job.id),
                 table=table[1],
                 table_id=table[0],
                 where=RunPlace(process=job.owner, executor=""),

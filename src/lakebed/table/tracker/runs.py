@@ -18,24 +18,6 @@ from typing import Any
 from msgspec import Struct, structs
 
 
-class WorkKind(StrEnum):
-    """The kind of work of a run. The values are stored; a record of a newer Lakebed may have others."""
-
-    INGEST = "ingest"
-    IMPORT = "import"
-    ATTACH = "attach"
-    COMPACTION = "compaction"
-    REWRITE = "rewrite"
-    SPLIT = "split"
-    JOIN = "join"
-    EXPORT = "export"
-    QUERY = "query"
-    GC = "gc"
-    REFRESH = "refresh"
-    ERASE_REPORT = "erase-report"
-    MAINTENANCE = "maintenance"
-
-
 class RunOutcome(StrEnum):
     """The outcome of a run, or that it has not ended. The values are stored, except LOST, which readers derive."""
 

@@ -105,9 +105,14 @@ class CompactionReport(WorkReport):
         return self.version is None
 
     @property
-    def failure(self) -> Error | None:
+    def error(self) -> Error | None:
         """The error of the first partition that could not be merged; the others were."""
         return self.failed[0].error if self.failed else None
+
+    @property
+    def unfinished(self) -> str | None:
+        """Why no more jobs were started."""
+        return self.waits
 
     @property
     def rows_done(self) -> int:

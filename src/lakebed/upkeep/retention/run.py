@@ -100,6 +100,13 @@ class CollectionReport(WorkReport):
         return f"{files} {deleted}{young}{pinned}{truncated}"
 
     @property
+    def outlook(self) -> str:
+        """What a dry run found, as a text."""
+        waiting = f"{count_text(self.waiting, 'unreferenced file')} kept until history_s has passed"
+        due_now = f"{count_text(self.files, 'file')} of {self.size_bytes:,} bytes can be deleted"
+        return ", ".join([due_now] * bool(self.files) + [waiting] * bool(self.waiting)) or waiting
+
+    @property
     def idle(self) -> bool:
         """Whether nothing was deleted."""
         return not (self.files or self.entries or self.checkpoint_segments or self.sidecars)

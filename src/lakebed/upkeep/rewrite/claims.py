@@ -20,6 +20,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.model.operations import REWRITE_JOB_PREFIX
 from lakebed.model.state.transactions import Job, ProposeJobs
 from lakebed.storage.processes import this_process
 from lakebed.upkeep.compaction.merge_jobs import close_job
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from lakebed.table.table import Table
-
-JOB_PREFIX = "rewrite-"
-"""The prefix of the ids of a rewrite's jobs."""
 
 JOBS_MAX = 10_000
 """Maximum files of one rewrite. All become visible by one entry, which has about a kilobyte for each."""
@@ -103,7 +101,7 @@ class Claims:
         deadline_s = self.table.settings_in_force().job_deadline_s * -(-count // self.cores)
         owner, jobs = this_process(), []
         for wanted in free:
-            name = f"{JOB_PREFIX}{clock.new_id()}"
+            name = f"{REWRITE_JOB_PREFIX}{clock.new_id()}"
             self.jobs[name] = wanted
             jobs.append(Job(name, wanted.keys, (wanted.file.id,), owner, min(deadline_s, DEADLINE_MAX_S), began_us))
         outcome = self.table.try_commit(ProposeJobs(tuple(jobs)))
@@ -123,7 +121,7 @@ class Claims:
     def _check_others(self, claimed: Iterable[list[str]]) -> None:
         for names in claimed:
             for name in names:
-                if name.startswith(JOB_PREFIX):
+                if name.startswith(REWRITE_JOB_PREFIX):
                     raise Code.JOB_CONFLICT(
                         f"another rewrite of table {self.table.name} is under way (job {name}); rewrite again when it "
                         "has ended",

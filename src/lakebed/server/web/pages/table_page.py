@@ -17,7 +17,7 @@ from lakebed.errors import Code, NotFoundError
 from lakebed.model import settings
 from lakebed.model.checks import shown
 from lakebed.model.keys import EncodedRange
-from lakebed.model.operations import TableOperation
+from lakebed.model.operations import OPERATIONS
 from lakebed.model.state.table_state import TableState
 from lakebed.read.drawing.key_space import Colour, KeySpace, Scale, Share, layout, part_of
 from lakebed.read.inspect.history import HistoryRow
@@ -87,7 +87,7 @@ class TablePage:
     fields: tuple[ShownField, ...]
     settings: tuple[ShownSetting, ...]
     operations: tuple[OperationStatus, ...]
-    paused: tuple[TableOperation, ...]
+    paused: tuple[str, ...]
     history: tuple[HistoryRow, ...]
     tags: Mapping[str, int]
     view: ShownView | None
@@ -218,7 +218,7 @@ def table_page(
     table = tables.table(principal, Permission.READ, name)
     found = page_of(table, service, memory, keys=keys, share=share, colour=colour)
     can_edit = principal.permission(name) is Permission.ADMIN
-    operations = tuple(TableOperation)
+    operations = tuple(OPERATIONS.values())
     return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)
 
 
