@@ -15,7 +15,7 @@ import pytest
 
 from lakebed.engine import complexity, predicate
 from lakebed.engine.workarounds import opaque_casts, typed_literals
-from lakebed.read.rows import comparisons
+from lakebed.model.time_keys import Timestamps
 from tests.adversarial.random_predicates.kinds import BY_NAME, KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth, columns_of
 from tests.adversarial.random_predicates.predicates import predicate as random_predicate
@@ -61,7 +61,7 @@ PLANTED: dict[str, tuple[Any, str, Any, str, str]] = {
     "a time is cut to the unit of its column": (typed_literals, "_is_finer", lambda *_: False, "atms", "projected"),
     "constants have the engine's types": (predicate, "with_typed_literals", lambda text, _: text, "t", "every"),
     "a cast to a date keeps the order of all times": (
-        comparisons, "_monotonic_time_cast", lambda *_: lambda number: number, "tus", "every",
+        Timestamps, "cast", lambda *_: lambda number: number, "tus", "every",
     ),
 }  # fmt: skip
 """Planted bugs: a function or a value, its replacement, the kind of key of a table, and the ways that show it."""

@@ -13,9 +13,8 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, KeyRange, Latest, Schema
-from lakebed.model.key_types import decimal_of
-from lakebed.model.key_values import content_of
 from lakebed.model.keys import KeyCodec
+from lakebed.model.number_keys import decimal_of
 from lakebed.read.rows.conditions import Comparison, keys_of
 from lakebed.read.rows.key_ranges import key_ranges
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
@@ -172,7 +171,7 @@ def test_conditions_on_a_key_include_each_key_that_meets_them(kind):
     field = Schema({"k": kind}).row_key[0]
     codec = KeyCodec((field,))
     keys = ordered(VALUES[kind])
-    literals = field.key_type.array([content_of(field, key) for key in keys])
+    literals = field.key_type.array([field.key_type.content_of(key, field.name) for key in keys])
     for sign, meets in OPERATORS.items():
         for position, literal in enumerate(literals):
             ranges = key_ranges(keys_of(Comparison("k", sign, literal), codec), codec)

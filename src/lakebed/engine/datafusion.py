@@ -29,9 +29,8 @@ from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, S
 from datafusion.object_store import LocalFileSystem
 
 from lakebed.model import types
-from lakebed.model.key_types import Content
-from lakebed.model.key_values import encode_raw
-from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.model.key_type import Content
+from lakebed.model.keys import EncodedRange, KeyCodec, encode_scalar, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.model.validity import masked
 from lakebed.storage.runtimes import ENGINE
@@ -339,7 +338,7 @@ def inside(codec: KeyCodec, key_range: EncodedRange | None) -> Expr | None:
     low = codec.decode_bound(key_range.min)
     values = scalars(codec.fields, low.values)
     if values and key_range.max is not None:
-        field, start = codec.fields[0], encode_raw(codec.fields[0], values[0])
+        field, start = codec.fields[0], encode_scalar(codec.fields[0], values[0])
         end = successor(start)
         if key_range.min.startswith(start) and end is not None and key_range.min < key_range.max <= end:
             ends_inside = key_range.max.startswith(start)

@@ -12,21 +12,18 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakebed.engine.tokens import quoted_text, tokens_of
+from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code
 from lakebed.model.checks import shown
-from lakebed.model.key_types import PER_SECOND
-from lakebed.model.moments import is_missing, moment_of
-from lakebed.model.type_names import UUID
-from lakebed.model.types import is_binary, is_text
+from lakebed.model.key_types import key_type
+from lakebed.model.moments import PER_SECOND, is_missing, moment_of
+from lakebed.model.types import canonical
 
 Parameters = Sequence[Any] | Mapping[str, Any]
 """Values in order, or by name: Python values or Arrow scalars."""
 
 PARAMETERS_MAX = 32_767
 """Maximum parameters of a statement, to catch mistakes; PostgreSQL has about this limit as well."""
-
-_UNITS = {"s": "Second", "ms": "Millisecond", "us": "Microsecond", "ns": "Nanosecond"}
 
 
 class ParameterPlace(NamedTuple):
@@ -141,32 +138,7 @@ def literal(value: pa.Scalar) -> str:
         return "NULL"
     if pa.types.is_dictionary(kind):
         return literal(value.value)
-    if pa.types.is_boolean(kind):
-        return "TRUE" if value.as_py() else "FALSE"
-    if pa.types.is_integer(kind):
-        return f"({value.as_py()})"
-    if is_text(kind):
-        return quoted_text(value.as_py())
-    if is_binary(kind):
-        return f"X'{value.as_py().hex()}'"
-    if kind == UUID:
-        return f"X'{value.as_py().hex}'"
-    return _cast_literal(value, kind)
-
-
-def _cast_literal(value: pa.Scalar, kind: pa.DataType) -> str:
-    if pa.types.is_floating(kind):
-        width = "32" if pa.types.is_float32(kind) else "64"
-        return f"arrow_cast('{float(value.as_py())!r}', 'Float{width}')"
-    if pa.types.is_decimal128(kind) or pa.types.is_decimal256(kind):
-        return f"arrow_cast('{value.as_py():f}', 'Decimal{kind.bit_width}({kind.precision}, {kind.scale})')"
-    # As numbers: a calendar has no text for most of the dates and times that a column may hold.
-    if pa.types.is_date(kind):
-        return f"arrow_cast({value.cast(pa.date32()).value}, 'Date32')"
-    if pa.types.is_timestamp(kind):
-        zone = "None" if kind.tz is None else f'Some("{kind.tz}")'
-        return f"arrow_cast({value.value}, 'Timestamp({_UNITS[kind.unit]}, {zone})')"
-    if pa.types.is_time(kind):
-        text = value.cast(pa.string()).as_py()
-        return f"arrow_cast('{text}', 'Time{kind.bit_width}({_UNITS[kind.unit]})')"
-    raise Code.TYPE_UNSUPPORTED(f"a parameter cannot be of type {kind}; write the value into the statement")
+    found = key_type(pa.float64() if pa.types.is_float16(kind) else canonical(kind))
+    if found is None:
+        raise Code.TYPE_UNSUPPORTED(f"a parameter cannot be of type {kind}; write the value into the statement")
+    return found.literal(value)

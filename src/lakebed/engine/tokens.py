@@ -78,11 +78,6 @@ def quoted_name(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def quoted_text(text: str) -> str:
-    """Return a text in single quotes."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def split_statements(text: str) -> tuple[list[str], str]:
     """Return the statements in a text that end with a semicolon, without it, and the rest after the last one."""
     whole = []

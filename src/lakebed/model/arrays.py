@@ -61,6 +61,23 @@ def booleans(column: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
     return np.unpackbits(bits, bitorder="little")[column.offset : column.offset + len(column)].view(np.bool_)
 
 
+def plain(column: Any) -> Any:
+    """Return an array or chunked array without its extension type, which Arrow's kernels do not support."""
+    if not isinstance(column.type, pa.BaseExtensionType):
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.storage
+
+
+def raw(column: pa.Array) -> np.ndarray[Any, np.dtype[Any]]:
+    """Return the bytes of a fixed-width column without nulls, one row per value; not for booleans, which are bits."""
+    column = plain(column)
+    width = column.type.bit_width // 8
+    content = column.buffers()[1] or b""
+    return np.frombuffer(content, np.uint8, width * len(column), width * column.offset).reshape(-1, width)
+
+
 class _Hidden:
     """A finder of modules that hides pandas."""
 

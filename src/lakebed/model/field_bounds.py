@@ -15,8 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.model.key_types import Content
-from lakebed.model.key_values import encode_content
+from lakebed.model.key_type import Content
 from lakebed.model.keys import EncodedRange, successor
 
 if TYPE_CHECKING:
@@ -61,4 +60,4 @@ def decode_bounds(stored: bytes) -> tuple[EncodedRange, ...]:
 def _encode_beginning(field: Field, content: Content) -> bytes:
     # Only the beginning is encoded: a sort key may be of any length.
     known = content[:BYTES_MAX] if isinstance(content, bytes) and not field.width else content
-    return encode_content(field, known)[:BYTES_MAX]
+    return field.key_type.encode(known)[:BYTES_MAX]

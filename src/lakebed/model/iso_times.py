@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.model.arrays import integers, of_integers
-from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import PER_SECOND
 
 _CYCLE_YEARS, _CYCLE_DAYS = 400, 146_097
 _FIRST_DAY, _LAST_DAY = -719_528, 2_932_896

@@ -3,9 +3,8 @@
 A key is the tuple of row key values. Encodings compare, as unsigned bytes, exactly as the tuples do field by field, so
 bounds, partition lookup, summaries and range pruning compare bytes and never tuples. Rules of a field:
 
-* a type with a fixed width, such as an integer: that many bytes (:mod:`lakebed.model.key_types`).
-* string (UTF-8) and binary: the bytes with 00 written as ``00 FF``, then the terminator ``00 01``. The terminator is
-  lower than any escaped byte, so a string sorts before its extensions whatever field follows.
+* a type with a fixed width, such as an integer: that many bytes (:mod:`lakebed.model.key_type`);
+* text and bytes of any length: escaped, and with a terminator (:mod:`lakebed.model.byte_keys`).
 
 No encoding of a whole key is a prefix of another's, so all keys that begin with the field values ``p`` are the range
 ``[enc(p), successor(enc(p)))``. A bound need not be the encoding of a key: a partition boundary may be cut anywhere
@@ -25,16 +24,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
-from lakebed.model.key_types import Content
-from lakebed.model.key_values import (
-    KEY_BYTES_MAX,
-    TERMINATOR,
-    decode_content,
-    encode_raw,
-    encode_value,
-    least_text,
-    value_of,
-)
+from lakebed.model.key_type import KEY_BYTES_MAX, Content
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
@@ -186,7 +176,7 @@ class KeyCodec(Struct, frozen=True):
         if len(values) > len(self.fields):
             names = ", ".join(field.name for field in self.fields)
             raise Code.KEY_LENGTH_MISMATCH(f"{len(values)} values for a key of {len(self.fields)} fields ({names})")
-        encoding = b"".join(map(encode_value, self.fields, values))
+        encoding = b"".join(map(_encode_value, self.fields, values))
         if len(encoding) > KEY_BYTES_MAX:
             raise Code.KEY_TOO_LONG(
                 f"the encoded key is {len(encoding)} bytes long; at most {KEY_BYTES_MAX} are allowed",
@@ -245,7 +235,7 @@ class KeyCodec(Struct, frozen=True):
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """Return the encoded key of one row."""
-        return b"".join(encode_raw(field, rows.column(field.name)[index]) for field in self.fields)
+        return b"".join(encode_scalar(field, rows.column(field.name)[index]) for field in self.fields)
 
     def lower_ranks(self, rows: pa.Table | pa.RecordBatch, bounds: Sequence[bytes]) -> list[int]:
         """Return for each bound the number of rows with a smaller key. Requires sorted rows, and ascending bounds."""
@@ -273,44 +263,36 @@ class KeyCodec(Struct, frozen=True):
         for field in self.fields:
             if position >= len(bound):
                 break
-            if field.width:
-                piece = bound[position : position + field.width].ljust(field.width, b"\x00")
-                found = field.key_type.content(int.from_bytes(piece, "big"))
-                if found is None:
-                    return Bound((*values, field.key_type.last), after=True)
-                values.append(found[0])
-                if not found[1]:
-                    # No value has these bytes, so later fields do not matter.
-                    break
-                position += field.width
-                continue
-            content, position, ending = decode_content(bound, position)
-            try:
-                values.append(content.decode("utf-8") if field.is_text else content)
-            except UnicodeDecodeError as error:
-                # As above.
-                return Bound((*values, least_text(content, error.start)), after=False)
-            if ending != "terminated":
-                return Bound(tuple(values), after=ending == "after")
+            content, end, after = field.key_type.read(bound, position)
+            values.append(content)
+            if end is None:
+                # No value has these bytes, so later fields do not matter.
+                return Bound(tuple(values), after=after)
+            position = end
         return Bound(tuple(values), after=False)
 
     def beginning(self, key: bytes) -> bytes:
         """Return the prefix of a longer encoding (row key and sort key) for these fields; all of a shorter one."""
         position = 0
         for field in self.fields:
-            if field.width:
-                position += field.width
-            else:
-                end = key.find(TERMINATOR, position)
-                position = len(key) if end < 0 else end + len(TERMINATOR)
+            position = field.key_type.end(key, position)
         return key[:position]
 
     def decode_values(self, bound: bytes) -> dict[str, Any]:
         """Return the bound's field values as a user would write them (dates as dates …); missing fields are None."""
         values: dict[str, Any] = {field.name: None for field in self.fields}
         for field, value in zip(self.fields, self.decode_bound(bound).values, strict=False):
-            values[field.name] = value_of(field, value)
+            values[field.name] = field.key_type.value_of(value)
         return values
+
+
+def encode_scalar(field: Field, scalar: pa.Scalar) -> bytes:
+    """Return the encoding of an Arrow scalar of the field's own type."""
+    return field.key_type.encode(field.key_type.of_scalar(scalar))
+
+
+def _encode_value(field: Field, value: Any) -> bytes:
+    return field.key_type.encode(field.key_type.content_of(value, field.name))
 
 
 def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:

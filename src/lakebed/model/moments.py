@@ -11,9 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+PER_SECOND = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+"""Units of time per second."""
+
 _EPOCH = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - the fields of a datetime, in whatever zone
-_SECONDS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60, "s": 1}
-_PER_SECOND = {"ms": 10**3, "us": 10**6, "ns": 10**9, "ps": 10**12, "fs": 10**15, "as": 10**18}
+_SECONDS = {"W": 604_800, "D": 86_400, "h": 3600, "m": 60}
+_PER_SECOND_OF_NUMPY = PER_SECOND | {"ps": 10**12, "fs": 10**15, "as": 10**18}
 
 
 class Moment(NamedTuple):
@@ -69,4 +72,4 @@ def _of_datetime64(value: np.datetime64) -> Moment | None:
     number = int(value.astype(np.int64)) * step
     if unit in _SECONDS:
         return Moment(number * _SECONDS[unit], 1, zoned=False)
-    return Moment(number, _PER_SECOND[unit], zoned=False) if unit in _PER_SECOND else None
+    return Moment(number, _PER_SECOND_OF_NUMPY[unit], zoned=False) if unit in _PER_SECOND_OF_NUMPY else None

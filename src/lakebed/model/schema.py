@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.model import key_values, types
+from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, repeated_names, shown
-from lakebed.model.key_types import key_type
-from lakebed.model.key_values import KEY_BYTES_MAX
+from lakebed.model.key_type import KEY_BYTES_MAX
+from lakebed.model.key_types import KEY_TYPES, key_type
 from lakebed.model.keys import KeyCodec
 from lakebed.model.type_names import name_of
 from lakebed.model.wording import did_you_mean
@@ -30,7 +30,7 @@ from lakebed.model.wording import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.model.key_types import KeyType as ComputedKeyType
+    from lakebed.model.key_type import KeyType as ComputedKeyType
 else:
     # Documents of tasks contain fields, and do not use the key type, which may be None.
     ComputedKeyType = Any
@@ -127,8 +127,8 @@ class Field:
         return pa.field(self.name, self.stored_type, self.nullable, metadata={"PARQUET:field_id": str(self.id)})
 
     def parse(self, text: str) -> Any:
-        """Parse a key value from a command line; see :func:`lakebed.model.key_values.parse_text`."""
-        return key_values.parse_text(self, text)
+        """Parse a key value from a command line; see :meth:`lakebed.model.key_type.KeyType.parse`."""
+        return self.key_type.parse(text, self.name)
 
 
 @dataclass(frozen=True)
@@ -346,9 +346,9 @@ def _check(schema: Schema) -> None:
         raise Code.SCHEMA_INVALID("field ids must be unique")
     for field in (*schema.row_key, *schema.sort_key):
         if key_type(field.type) is None:
+            *names, last = [one.names for one in KEY_TYPES]
             raise Code.SCHEMA_INVALID(
-                f"key field {field.name} is {name_of(field.type)}; keys are integers, decimals, float, double, bool, "
-                "string, binary, fixed_size_binary, uuid, dates, times and timestamps"
+                f"key field {field.name} is {name_of(field.type)}; keys are {', '.join(names)} and {last}"
             )
         if field.width > KEY_BYTES_MAX:
             raise Code.SCHEMA_INVALID(

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from lakebed.model import types
 from lakebed.model.json_values import encode_array, json_text
-from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import PER_SECOND
 
 _EQUAL_KEYS = "a map with equal keys"
 _TEXTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}

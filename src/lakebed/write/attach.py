@@ -35,9 +35,10 @@ from lakebed.files.parquet.sizes import decoded_rows, pages_bytes_max, size_of
 from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
+from lakebed.model.arrays import raw
 from lakebed.model.files import NewFile
-from lakebed.model.key_columns import raw, same_key
-from lakebed.model.key_values import KEY_BYTES_MAX
+from lakebed.model.key_columns import same_key
+from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.reports import AddedFiles
 from lakebed.model.settings import Settings

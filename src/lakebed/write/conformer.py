@@ -34,7 +34,7 @@ from lakebed.model import types, validity
 from lakebed.model.checks import near_names, repeated_names
 from lakebed.model.defaults import default_column
 from lakebed.model.key_columns import comparable, same_key
-from lakebed.model.key_values import KEY_BYTES_MAX
+from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.model.settings import Settings

@@ -27,8 +27,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.model import types
-from lakebed.model.key_types import PER_SECOND
-from lakebed.model.moments import is_missing, moment_of
+from lakebed.model.moments import PER_SECOND, is_missing, moment_of
 from lakebed.model.type_names import UUID
 
 _DAY_S = 86_400

@@ -29,9 +29,8 @@ from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.key_types import PER_SECOND
 from lakebed.model.members import UnknownMemberError, check_members
-from lakebed.model.moments import moment_of
+from lakebed.model.moments import PER_SECOND, moment_of
 from lakebed.model.type_names import name_of
 from lakebed.write.kept_values import lost_row, times_of
 from lakebed.write.source_rows import WRITE, RowInput, unread

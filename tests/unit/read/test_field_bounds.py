@@ -12,7 +12,6 @@ import lakebed
 from lakebed.errors import DamagedError
 from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
 from lakebed.model.files import data_name
-from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
 from lakebed.read.rows.plan import _meets
@@ -167,8 +166,8 @@ def test_what_is_merged_has_bounds_of_all_its_inputs(table, tmp_path):
     assert _span(file) == (0, 80)
     times = decode_bounds(file.bounds)[1]
     field = SCHEMA.sort_key[0]
-    assert times.contains(encode_content(field, 0))
-    assert not times.contains(encode_content(field, 480))
+    assert times.contains(field.key_type.encode(0))
+    assert not times.contains(field.key_type.encode(480))
 
 
 NAN, INF = float("nan"), float("inf")

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from datafusion import SessionContext, col
 
-from lakebed.read.rows import comparisons
-from lakebed.read.rows.comparisons import _monotonic_cast, _number
+from lakebed.model.key_type import FixedWidth, same
+from lakebed.model.key_types import key_type
 
 NUMBERS = sorted(
     {
@@ -60,19 +62,25 @@ VALUES = {
 }  # fmt: skip
 """Values of each type, in order: ends, and those beside them."""
 
-PAIRS = [
-    (kind, wanted) for kind, wanted in itertools.product(VALUES, VALUES) if _monotonic_cast(kind, wanted) is not None
-]
+
+def cast_of(kind: pa.DataType, wanted: pa.DataType) -> Callable[[Any], Any] | None:
+    """Return the cast of a key type that has casts."""
+    key = key_type(kind)
+    return key.cast(wanted) if isinstance(key, FixedWidth) else None
+
+
+PAIRS = [(kind, wanted) for kind, wanted in itertools.product(VALUES, VALUES) if cast_of(kind, wanted) is not None]
 
 
 def as_number(scalar: pa.Scalar) -> object:
-    value = _number(scalar)
+    key = key_type(scalar.type)
+    value = None if key is None else key.number(scalar)
     return scalar.as_py() if value is None else value
 
 
 def wrong(kind: pa.DataType, wanted: pa.DataType) -> str | None:
     """Return what differs between the cast and the engine's, or in the order of its values."""
-    image = _monotonic_cast(kind, wanted)
+    image = cast_of(kind, wanted)
     assert image is not None
     frame = SessionContext().from_arrow(pa.table({"c": VALUES[kind]}))
     found = frame.select(col("c").try_cast(wanted).alias("c")).to_arrow_table().column("c").combine_chunks()
@@ -102,11 +110,11 @@ def test_casts_that_do_not_keep_the_order_or_are_not_exact_are_unknown():
         (pa.float64(), pa.float32()), (at, pa.time64("us")), (at, pa.timestamp("s")), (local, at),
         (at, local), (local, pa.date32()), (at, pa.int64()),
     ]:  # fmt: skip
-        assert _monotonic_cast(kind, wanted) is None, (kind, wanted)
+        assert cast_of(kind, wanted) is None, (kind, wanted)
 
 
 def test_a_cast_that_is_taken_for_exact_is_found(monkeypatch):
-    monkeypatch.setitem(globals(), "_monotonic_cast", lambda kind, wanted: Fraction)
+    monkeypatch.setitem(globals(), "cast_of", lambda kind, wanted: Fraction)
     assert wrong(pa.decimal128(10, 2), pa.int64()) is not None
-    monkeypatch.setitem(globals(), "_monotonic_cast", lambda kind, wanted: comparisons._same)
+    monkeypatch.setitem(globals(), "cast_of", lambda kind, wanted: same)
     assert wrong(pa.timestamp("us"), pa.timestamp("s")) is not None

@@ -38,7 +38,7 @@ import pyarrow as pa
 from lakebed.engine.compared_columns import compared_name, name_of_token, openings
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.engine.workarounds.opaque_casts import HIDING
-from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import PER_SECOND
 from lakebed.model.type_names import UUID
 
 if TYPE_CHECKING:

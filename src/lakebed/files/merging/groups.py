@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model.arrays import Integers, booleans
-from lakebed.model.key_columns import comparable, raw
-from lakebed.model.key_types import Form, key_type
+from lakebed.model.arrays import Integers, booleans, raw
+from lakebed.model.key_columns import comparable
+from lakebed.model.key_types import key_type
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -68,7 +68,7 @@ class Groups:
 def _differ(column: pa.Array) -> Flags:
     """Return for each value but the first whether it differs from the previous one; the column has no nulls."""
     kind = key_type(column.type)
-    if kind is not None and kind.width in (4, 8) and kind.form is not Form.FLOAT:
+    if kind is not None and kind.width in (4, 8) and not kind.has_nan:
         # Takes a third of the time of Arrow's comparison, whose result is in bits.
         bits = raw(column).view(f"<i{kind.width}").ravel()
         differ: Flags = bits[1:] != bits[:-1]

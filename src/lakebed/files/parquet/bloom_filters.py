@@ -26,9 +26,8 @@ from msgspec import Struct
 
 from lakebed.files.parquet.footer import Footer, RowGroup
 from lakebed.files.parquet.open_files import ByteRange
-from lakebed.files.parquet.plain_values import plain, plain_all
 from lakebed.files.parquet.read_cache import CacheKind, ReadCache
-from lakebed.model.key_types import Content
+from lakebed.model.key_type import Content
 from lakebed.model.schema import Field
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ class HashedKey:
     def _hashes(self) -> dict[int, int]:
         """Hashes by field, and that of the whole key."""
         pairs = zip(self._fields, self._values, strict=True)
-        hashes = {field.id: xxhash.xxh64_intdigest(plain(field, value)) for field, value in pairs}
+        hashes = {field.id: xxhash.xxh64_intdigest(field.key_type.plain(value)) for field, value in pairs}
         hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(self._key)
         return hashes
 
@@ -158,7 +157,7 @@ class HashedKeys:
         """Return the hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
         hashes = self._hashes.get(field)
         if hashes is None:
-            values = self._keys if field == WHOLE_KEY else plain_all(self._fields[0], self._values.column(0))
+            values = self._keys if field == WHOLE_KEY else self._fields[0].key_type.plain_all(self._values.column(0))
             hashes = np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, len(self._keys))
             self._hashes[field] = hashes
         return hashes

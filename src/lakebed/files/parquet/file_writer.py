@@ -47,9 +47,11 @@ from lakebed.files.parquet.key_filter import key_filter
 from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
 from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.sizes import gather
+from lakebed.model.arrays import plain
 from lakebed.model.files import KEY_FILTERS
-from lakebed.model.key_columns import comparable, plain
+from lakebed.model.key_columns import comparable
 from lakebed.model.key_summaries import Summary
+from lakebed.model.key_type import BOOLEAN
 from lakebed.model.keys import KeyCodec
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
@@ -284,7 +286,7 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
     repetitive = _repetitive(first, schema)
     bloom = {"ndv": first.num_rows, "fpp": layout.bloom_fpp}
     # Parquet has no filters over booleans.
-    unfiltered = _filters_keys(schema) or pa.types.is_boolean(schema.row_key[0].type)
+    unfiltered = _filters_keys(schema) or schema.row_key[0].key_type.physical == BOOLEAN
     filtered = () if unfiltered else schema.row_key_names
     unbounded = not _bounds_floats(layout, first)
     packed = [f.name for f in schema.fields if _stored_as_integer(f.type) and f.name not in repetitive]

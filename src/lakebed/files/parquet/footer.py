@@ -18,12 +18,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from lakebed.errors import Code
-from lakebed.files.parquet.plain_values import content_of, physical_type
 from lakebed.files.parquet.thrift import BINARY, I32, RAW, decode_struct, integer, items, varint
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS, WIDE_ROW_BYTES
-from lakebed.model.key_types import Content
-from lakebed.model.key_values import KEY_BYTES_MAX, encode_content
+from lakebed.model.key_type import KEY_BYTES_MAX, Content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.storage.blocks import KEY as BLOCK_DIGESTS
@@ -241,7 +239,7 @@ def _row_group(
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
     fields = (*schema.row_key, *schema.sort_key)
-    kinds = {field.id: physical_type(field) for field in fields}
+    kinds = {field.id: field.key_type.physical for field in fields}
     extents: dict[int, list[tuple[int, int]]] = {}
     for (number, leaf), column in zip(leaves, group[1], strict=True):
         head = column[3]
@@ -294,12 +292,12 @@ def _byte_range(fields: dict[int, Any], offset: int, length: int) -> tuple[int, 
 
 
 def _bounds_of_statistics(field: Field, low: bytes | None, high: bytes | None) -> tuple[Content, Content] | None:
-    return None if low is None or high is None else (content_of(field, low), content_of(field, high))
+    return None if low is None or high is None else (field.key_type.of_plain(low), field.key_type.of_plain(high))
 
 
 def encode_plain(field: Field, data: bytes) -> bytes:
     """Return the part of an encoded key that is a field's, from Parquet's plain encoding of its value."""
-    return encode_content(field, content_of(field, data) if field.width else data)
+    return field.key_type.encode(field.key_type.of_plain(data) if field.width else data)
 
 
 def _leading(bounds: Sequence[tuple[Content, Content] | None]) -> tuple[tuple[Content, ...], tuple[Content, ...]]:

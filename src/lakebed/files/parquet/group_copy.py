@@ -51,7 +51,6 @@ from lakebed.files.parquet.thrift import (
 from lakebed.model.documents import load
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
-from lakebed.model.key_types import Form
 from lakebed.storage import blocks
 from lakebed.storage.disk_space import writing_to
 
@@ -68,9 +67,6 @@ _OFFSET_INDEX, _OFFSET_INDEX_LENGTH, _COLUMN_INDEX, _COLUMN_INDEX_LENGTH = 4, 5,
 """Fields of a column chunk."""
 _PAGES, _DICTIONARY, _BLOOM, _BLOOM_LENGTH = 9, 11, 14, 15
 """Fields of the metadata of a column chunk."""
-
-_EXACT_FORMS = frozenset({Form.TEXT, Form.BINARY, Form.SIGNED, Form.UNSIGNED})
-"""Key types whose bounds in a page index are the keys themselves."""
 
 _OWN_PAIRS = (KEY_FILTERS.encode(), blocks.KEY.encode())
 """Metadata of the file that are not copied but written for the new file."""
@@ -171,7 +167,7 @@ def _key_pages(path: Path, metadata: dict[int, Any], groups: range, schema: Sche
     It has them if a key is one text, bytes or number; floats have two zeros, and long values no bounds.
     """
     field = schema.row_key[0]
-    if len(schema.row_key) > 1 or field.key_type.form not in _EXACT_FORMS:
+    if len(schema.row_key) > 1 or not field.key_type.has_exact_bounds:
         return []
     pages: list[_KeyPage] = []
     row = 0

@@ -23,7 +23,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.arrays import Integers
-from lakebed.model.key_types import PER_SECOND
+from lakebed.model.moments import PER_SECOND
 
 _NS = PER_SECOND["ns"]
 _UNITS = ("us", "ms", "s")

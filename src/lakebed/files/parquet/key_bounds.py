@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.files.parquet.plain_values import content_of, per_unit
 from lakebed.model.field_bounds import encode_bounds
-from lakebed.model.key_types import Content, Form
+from lakebed.model.key_type import Content
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Field, Schema
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 def is_float(schema: Schema, name: str) -> bool:
     """Return whether a column has floats, which may be NaN."""
-    return bool(pa.types.is_floating(schema.by_name[name].type))
+    return bool(schema.by_name[name].key_type.has_nan)
 
 
 FloatBounds = dict[str, tuple[float, float]]
@@ -67,25 +66,11 @@ def _statistics_bounds(
             yield field, None, None
         else:
             # The order of raw values differs from that of the field: those of decimals are signed bytes.
-            lows, highs = ([_content(field, raw) for raw in raws] for raws in zip(*map(_raw, known), strict=True))
+            lows, highs = (
+                [field.key_type.of_statistics(raw) for raw in raws] for raws in zip(*map(_raw, known), strict=True)
+            )
             yield field, min(lows), max(highs)
 
 
 def _raw(statistics: Any) -> tuple[Any, Any]:
     return statistics.min_raw, statistics.max_raw
-
-
-def _content(field: Field, raw: Any) -> Content:
-    """Return a raw value of the file's statistics as a content of the field."""
-    match field.key_type.form:
-        case Form.SIGNED:
-            return int(raw) // per_unit(field)
-        case Form.UNSIGNED:
-            # Arrow returns them as signed.
-            return int(raw) % (1 << 8 * max(4, field.width))
-        case Form.BOOLEAN | Form.FLOAT:
-            return raw  # type: ignore[no-any-return]
-        case Form.DECIMAL:
-            return content_of(field, bytes(raw))
-        case _:
-            return raw.encode() if isinstance(raw, str) else bytes(raw)

@@ -43,7 +43,6 @@ from lakebed.files.parquet.layout import Layout, SortedFile
 from lakebed.files.parquet.sizes import gather
 from lakebed.model.arrays import Integers
 from lakebed.model.key_columns import sorted_by
-from lakebed.model.key_types import Form
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
 from lakebed.storage.disk_space import scratch_folder, writing_to
@@ -198,7 +197,7 @@ def _chunk_share(schema: Schema, mode: MergeMode) -> int:
 def _integer_key(schema: Schema) -> Field | None:
     """Return the only field to sort by, if NumPy can sort it."""
     key = schema.by_name[schema.sort_names[0]]
-    return key if len(schema.sort_names) == 1 and key.key_type.form is Form.SIGNED else None
+    return key if len(schema.sort_names) == 1 and key.key_type.sign == "i" else None
 
 
 def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_bytes: int = 0) -> Iterator[pa.RecordBatch]:

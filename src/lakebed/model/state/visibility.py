@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from lakebed.model.field_bounds import decode_bounds
-from lakebed.model.key_values import encode_content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.row_filters import NO_FILTER, age_field, ages_by_sort_key, cut_in, filter_sql
 
@@ -111,7 +110,5 @@ class FileTimes(Struct, frozen=True):
 
     def _from(self, cut_us: int) -> EncodedRange:
         """Return the range of the times that are not before the cut; empty if the field can hold none."""
-        value, held = cut_in(self.field, self.unit, cut_us), self.field.key_type
-        if value > held.greatest:
-            return EncodedRange(b"", b"")
-        return EncodedRange(encode_content(self.field, max(held.least, value)))
+        least = self.field.key_type.least_from(cut_in(self.field, self.unit, cut_us))
+        return EncodedRange(b"", b"") if least is None else EncodedRange(least)

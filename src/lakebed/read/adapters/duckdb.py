@@ -18,13 +18,13 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 
 from lakebed.clock import random_token
-from lakebed.engine.tokens import quoted_name, quoted_text
+from lakebed.engine.tokens import quoted_name
 from lakebed.errors import Code
 from lakebed.files.parquet.stored_file import local_dataset
 from lakebed.model.arrays import empty_table
+from lakebed.model.byte_keys import quoted_text
 from lakebed.model.checks import check_method
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.model.key_values import value_of
 from lakebed.model.keys import EncodedRange
 from lakebed.model.type_names import UUID
 from lakebed.read.rows.merged_copy import merged_copy
@@ -210,7 +210,7 @@ def _sql_literal(field: Field, value: Any) -> str:
         return quoted_text(value)
     kind = field.type
     if kind == UUID:
-        return f"'{value_of(field, value)}'::UUID"
+        return f"'{field.key_type.value_of(value)}'::UUID"
     if isinstance(value, bytes):
         return "'" + "".join(f"\\x{byte:02X}" for byte in value) + "'::BLOB"
     if isinstance(value, float):

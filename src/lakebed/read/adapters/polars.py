@@ -50,7 +50,9 @@ _EXACT_CASTS = {
     "Float64": "double",
     **{f"{sign}Int{bits}": f"{sign.lower()}int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)},
 }
-"""Types of Polars to which it casts a number as :mod:`lakebed.read.rows.comparisons` does, and their names in Arrow."""
+"""Types of Polars to which it casts a number as :meth:`lakebed.model.key_type.FixedWidth.cast` does, and their names in
+Arrow.
+"""
 
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:

@@ -6,7 +6,6 @@ JSON, and all columns of the table are null. Rows of other kinds have a null the
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -15,15 +14,12 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.model.arrays import of_binary
-from lakebed.model.iso_times import iso_text, may_expand
-from lakebed.model.json_values import plain
-from lakebed.model.key_values import value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from lakebed.model.keys import EncodedRange
-    from lakebed.model.schema import Field, Schema
+    from lakebed.model.schema import Schema
 
 VERSION, CHANGE, RANGE = "_version", "_change", "_range"
 
@@ -103,11 +99,4 @@ def range_document(keys: EncodedRange, schema: Schema) -> dict[str, Any]:
 def _bound_values(bound: bytes, schema: Schema) -> tuple[list[Any], bool]:
     """Return the values of a bound, and whether it lies after the keys that begin with them."""
     found = schema.codec.decode_bound(bound)
-    return [_plain(field, value) for field, value in zip(schema.row_key, found.values, strict=False)], found.after
-
-
-def _plain(field: Field, content: Any) -> Any:
-    value = value_of(field, content)
-    if isinstance(value, int) and may_expand(field.type):
-        return iso_text(field.type, value)
-    return value.isoformat() if isinstance(value, dt.date | dt.time) else plain(value)
+    return [field.key_type.json(value) for field, value in zip(schema.row_key, found.values, strict=False)], found.after

@@ -10,7 +10,7 @@ Rule: a translation may be weaker than the predicate, never stronger. UNKNOWN, a
 key field, can be true for every key.
 
 *Casts.* An engine compares a column with a literal of another type by casting one of them;
-:mod:`lakebed.read.rows.comparisons` finds the values of the column that pass.
+:func:`lakebed.model.key_types.ends_of` finds the values of the column that pass.
 """
 
 from __future__ import annotations
@@ -18,16 +18,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
+from typing import Final, Literal, TypeAlias, assert_never
+
+import pyarrow as pa
 
 from lakebed.errors import BadKeyError
+from lakebed.model.arrays import of_binary
+from lakebed.model.key_types import ends_of
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, KeyRange
 from lakebed.model.schema import Field
-from lakebed.read.rows.comparisons import ends_of
+from lakebed.model.types import canonical
 from lakebed.read.rows.key_ranges import EVERY_KEY, NO_KEY, KeySet, both, either, within
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
@@ -143,8 +144,16 @@ def _compared(codec: KeyCodec, name: str, operator: Operator, literal: pa.Scalar
     position, field = found
     if not literal.is_valid:
         return NO_KEY
-    ends = ends_of(field, literal)
+    ends = ends_of(field.key_type, _in_one_layout(literal))
     return EVERY_KEY if ends is None else within(position, _passing(operator, *ends))
+
+
+def _in_one_layout(literal: pa.Scalar) -> pa.Scalar:
+    """Return text and bytes in the type of fields: engines have them in several layouts."""
+    kind = canonical(literal.type)
+    if kind == literal.type or kind not in (pa.string(), pa.binary()):
+        return literal
+    return of_binary([bytes(literal.as_buffer())], kind)[0]
 
 
 def _starting(codec: KeyCodec, name: str, stem: str) -> KeySet:

@@ -45,7 +45,6 @@ from lakebed.engine.datafusion import column, inside, is_plain, key_column, read
 from lakebed.files.parquet.footer import Footer, RowGroup
 from lakebed.files.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.files.parquet.pages import PagedFile
-from lakebed.files.parquet.plain_values import per_unit
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.files.parquet.stored_file import local_dataset, stored_dataset
 from lakebed.files.sorting.merge import merge_stream, ordered
@@ -250,7 +249,7 @@ def _found_all(files: Sequence[OpenFile]) -> bool:
 
 def _not_pruned(footer: Footer, keys: EncodedRange, schema: Schema) -> list[RowGroup]:
     """Return the row groups that the engine may read for rows with such keys: it prunes by the first key field."""
-    if per_unit(schema.row_key[0]) != 1:
+    if schema.row_key[0].key_type.per_unit != 1:
         # The units of the file are not those of the condition.
         return list(footer.groups)
     codec = schema.codec

@@ -20,7 +20,6 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.extension_values import uuids_of
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.key_types import Form
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.type_names import UUID
 from lakebed.read.rows.plan import successive
@@ -29,17 +28,6 @@ if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.schema import Field, Schema
     from lakebed.model.state.table_state import TableState
-
-
-_PYTHON_TYPES = {
-    Form.SIGNED: int,
-    Form.UNSIGNED: int,
-    Form.BOOLEAN: bool,
-    Form.FLOAT: float,
-    Form.TEXT: str,
-    Form.BINARY: bytes,
-}
-"""The type of values that Arrow makes the same column of as :func:`lakebed.model.key_values.content_of` does."""
 
 
 def encoded_keys(keys: Any, schema: Schema) -> list[bytes]:
@@ -99,19 +87,13 @@ def _value_columns(keys: list[Any], schema: Schema) -> pa.Table | None:
         columns = list(zip(*keys, strict=True))
     if columns is None:
         return None
-    if any(set(map(type, column)) != {_python_type(f)} for f, column in zip(fields, columns, strict=True)):
+    if any(set(map(type, column)) != {f.key_type.python_type} for f, column in zip(fields, columns, strict=True)):
         return None
     try:
         arrays = [pa.array(column, field.type) for field, column in zip(fields, columns, strict=True)]
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
         return None
     return pa.table(arrays, names=list(schema.row_key_names))
-
-
-def _python_type(field: Field) -> type | None:
-    # Arrow makes infinity of a number that is too large for 32 bits.
-    is_converted = pa.types.is_temporal(field.type) or pa.types.is_float32(field.type)
-    return None if is_converted else _PYTHON_TYPES.get(field.key_type.form)
 
 
 def is_arrow(keys: Any) -> bool:

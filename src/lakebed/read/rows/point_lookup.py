@@ -30,7 +30,6 @@ from lakebed.files.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import CacheKind
 from lakebed.model.key_columns import sorted_by
-from lakebed.model.key_types import Form
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.read.rows import page_read
 from lakebed.read.rows.merged_rows import MergeSchemas, has_whole_row, merge_one_key
@@ -50,7 +49,6 @@ DECISIVE_FILES = 4
 """The newest files of a key, or for ``First`` the oldest, are read before the others: one that has the key suffices. A
 few are decoded at once in about the time of one, and some only seem to have the key, by their filters."""
 
-_NUMBERS = {Form.SIGNED: "i", Form.UNSIGNED: "u", Form.FLOAT: "f"}
 """NumPy's kinds of numbers."""
 
 
@@ -283,11 +281,10 @@ def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int)
     A binary search in Python takes ten steps in a page of texts. Arrow's comparison reads all of them, and importing
     ``pyarrow.compute`` takes as long as a whole lookup.
     """
-    form = _NUMBERS.get(field.key_type.form)
-    if form is not None:
+    sign = field.key_type.sign
+    if sign:
         data = column.buffers()[1] or b""
-        # NumPy, too, has NaN above all numbers.
-        numbers = np.frombuffer(data, f"<{form}{field.width}", len(column), field.width * column.offset)[low:high]
+        numbers = np.frombuffer(data, f"<{sign}{field.width}", len(column), field.width * column.offset)[low:high]
         return low + int(numbers.searchsorted(value, "left")), low + int(numbers.searchsorted(value, "right"))
     if field.width:
         contents = [field.key_type.of_scalar(column[row]) for row in range(low, high)]

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from lakebed.files.parquet.bloom_filters import HashedKey, HashedKeys
 from lakebed.files.parquet.read_cache import ReadStatistics
-from lakebed.model.key_types import Content
+from lakebed.model.key_type import Content
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Field, Schema

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
-import pyarrow as pa
 from msgspec import Meta, Struct
 
 from lakebed.errors import Code
@@ -72,7 +71,7 @@ def key_ranges(schema: Schema, ranges: Sequence[RangeSelection]) -> list[KeyRang
 def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
     if values and len(values) <= len(schema.row_key):
         last = schema.row_key[len(values) - 1]
-        if not (last.is_text or pa.types.is_binary(last.type)):
+        if last.width:
             raise Code.KEY_RANGE_INVALID(
                 f"starts_with ends with a value of a text or binary field, and {last.name} is {last.type}; use prefix"
             )

@@ -24,9 +24,8 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed.errors import BadKeyError, Code
-from lakebed.model.key_values import content_of, value_of
+from lakebed.model.key_types import ends_of
 from lakebed.model.type_names import UUID
-from lakebed.read.rows.comparisons import ends_of
 from lakebed.read.rows.conditions import (
     UNKNOWN,
     And,
@@ -134,7 +133,9 @@ def _is_alike(field: Field, value: Any) -> bool:
         return not _GAP[0] <= value <= _GAP[1]
     if isinstance(value, float):
         return bool(value) and not math.isnan(value)
-    return field.type != UUID or bool(value == str(value_of(field, content_of(field, value))))
+    return field.type != UUID or bool(
+        value == str(field.key_type.value_of(field.key_type.content_of(value, field.name)))
+    )
 
 
 def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
@@ -145,9 +146,9 @@ def _literals(field: Field, values: Sequence[Any]) -> list[pa.Scalar]:
     found = list(dict.fromkeys(value for value in values if value is not None))
     if not all(_is_alike(field, value) for value in found):
         raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: left to Spark", column=field.name)
-    contents = [content_of(field, value) for value in found]
+    contents = [field.key_type.content_of(value, field.name) for value in found]
     literals = list(field.key_type.array(contents)) if contents else []
-    if any(ends_of(field, literal) is None for literal in literals):
+    if any(ends_of(field.key_type, literal) is None for literal in literals):
         # Its condition would say nothing of the keys, and so seem to hold for all of them.
         raise Code.KEY_NOT_REPRESENTABLE(f"key field {field.name}: no key is like it", column=field.name)
     return literals

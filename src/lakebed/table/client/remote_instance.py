@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code, ExistsError
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
+from lakebed.model.key_type import Word
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
 from lakebed.model.schema_difference import check_same
@@ -23,7 +24,7 @@ from lakebed.table.client.connection import missing, segment
 from lakebed.table.client.remote_queries import RemoteQueries
 from lakebed.table.client.remote_reads import rows_of
 from lakebed.table.client.remote_table import RemoteTable
-from lakebed.table.client.request_values import KeyWord, given, key_document
+from lakebed.table.client.request_values import given, key_document
 
 if TYPE_CHECKING:
     from lakebed.engine.statement_parameters import Parameters
@@ -204,5 +205,5 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
     named = missing("named", "use table, with its name")
 
 
-def _points(split_points: Iterable[Any]) -> list[list[KeyWord]]:
+def _points(split_points: Iterable[Any]) -> list[list[Word]]:
     return [key_document(point if isinstance(point, tuple | list) else (point,)) for point in split_points]

@@ -9,59 +9,43 @@ Errors: BadKeyError for what no key can be, UsageError for a moment that names n
 from __future__ import annotations
 
 import datetime as dt
-import math
 from collections.abc import Sequence
-from decimal import Decimal
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_whole, shown
+from lakebed.model.key_type import Word
+from lakebed.model.key_types import word_of
 from lakebed.model.keys import KeyRange
 from lakebed.model.state.time_travel import check_tag, check_time, given_moment
 
-KeyWord = bool | int | float | str
-"""A value of a key in JSON."""
 
-
-def key_document(key: Sequence[Any]) -> list[KeyWord]:
+def key_document(key: Sequence[Any]) -> list[Word]:
     """Return the values of a key, or of its first fields."""
     return [_key_word(value) for value in key]
 
 
-def keys_document(keys: Any) -> list[list[KeyWord]]:
+def keys_document(keys: Any) -> list[list[Word]]:
     """Return many keys: tuples, or plain values if the key has one field."""
     if isinstance(keys, str | bytes) or not hasattr(keys, "__iter__"):
         raise Code.KEY_TYPE_MISMATCH(f"keys are a list of tuples, or Arrow data, not {shown(keys)}")
     return [key_document(key) if isinstance(key, tuple | list) else [_key_word(key)] for key in keys]
 
 
-def _key_word(value: Any) -> KeyWord:
-    if isinstance(value, np.datetime64):
-        # As a Python value it may be a number of any unit.
-        whole, _, fraction = str(value).partition(".")
-        return f"{whole}.{fraction}".rstrip("0").rstrip(".") if fraction else whole
-    if hasattr(value, "item"):
+def _key_word(value: Any) -> Word:
+    if hasattr(value, "item") and not isinstance(value, np.datetime64):
         # Another value of NumPy.
         value = value.item()
     if value is None:
         raise Code.KEY_NULL("a value of a key is null, which no key has")
-    if isinstance(value, bool | str) or is_whole(value, -(2**63), 2**64 - 1):
-        return value
-    if isinstance(value, float):
-        # JSON has no NaN and no infinity.
-        return value if math.isfinite(value) else str(value)
-    if isinstance(value, Decimal | UUID):
-        return str(value)
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, dt.date | dt.time):
-        return value.isoformat()
-    raise Code.KEY_TYPE_MISMATCH(
-        f"{shown(value)} is not a value of a key: those are numbers, text, bytes, UUIDs and times"
-    )
+    word = word_of(value)
+    if word is None:
+        raise Code.KEY_TYPE_MISMATCH(
+            f"{shown(value)} is not a value of a key: those are numbers, text, bytes, UUIDs and times"
+        )
+    return word
 
 
 def ranges_document(ranges: Sequence[KeyRange]) -> list[dict[str, Any]]:
