@@ -45,7 +45,7 @@ def timed(append: Callable[[Path], Any], compact: Callable[[], Any], files: list
 def ours(kind: str, files: list[Path], small: list[Path], folder: Path) -> Found:
     import lakebed
     from benchmarks.row_kinds import KINDS
-    from lakebed.spark import Pipeline
+    from lakebed import Pipeline
 
     instance = lakebed.create(folder / "lake")
     with Pipeline(instance) as pipeline:

@@ -143,7 +143,7 @@ def split_points(case: Case, source: Path) -> list[Any]:
 
 def ours(case: Case, source: Path, small: Path, folder: Path) -> Found:
     import lakebed
-    from lakebed.spark import Pipeline
+    from lakebed import Pipeline
     from lakebed.spark.session import _DRIVER_SETTINGS
 
     row_key, sort_key = case.keys

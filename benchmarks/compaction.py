@@ -42,8 +42,8 @@ import lakebed
 from benchmarks.row_kinds import KINDS, KindOfRows
 from benchmarks.session_here import SessionHere
 from benchmarks.turns import Found, Turn, core_seconds, in_turns, measured, ratio, spread
+from lakebed import Pipeline
 from lakebed.jobs.executor import on_one_core
-from lakebed.spark import Pipeline
 
 SIDES = ("spark", "here", "bare", "duckdb")
 

@@ -134,7 +134,7 @@ class Side:
         return turn
 
     def _compaction(self) -> Callable[[], tuple[float, float]]:
-        from lakebed.spark import Pipeline
+        from lakebed import Pipeline
 
         rows = pa.Table.from_batches(batches(self._rows))
         each = self._rows // FILES
@@ -149,7 +149,7 @@ class Side:
         return turn
 
     def _import(self) -> Callable[[], tuple[float, float]]:
-        from lakebed.spark import Pipeline
+        from lakebed import Pipeline
 
         make_rows(self._folder / "rows", 4, self._rows // 4)
         pipeline = Pipeline(self._lake)

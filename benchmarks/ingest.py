@@ -17,7 +17,7 @@ from statistics import median
 
 import lakebed
 from benchmarks.bulk_import import make_rows
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 
 TARGET_S = 5.0
 

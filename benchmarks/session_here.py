@@ -1,7 +1,7 @@
 """A stand-in for a Spark session that runs the tasks of a pipeline in this process, one after another, without Java.
 
 For :mod:`benchmarks.compare`, whose older side may lack the in-process launcher, and which measures the CPU time of one
-process. It has the methods of a session that :class:`lakebed.spark.Pipeline` uses for a compaction, under PySpark's own
+process. It has the methods of a session that :class:`lakebed.Pipeline` uses for a compaction, under PySpark's own
 names.
 """
 

@@ -65,7 +65,7 @@ class Lakebed(Peer):
 
     def maintain(self) -> None:
         import lakebed
-        from lakebed.spark import Pipeline
+        from lakebed import Pipeline
 
         with Pipeline(lakebed.open(str(self.folder / "lake")), launcher="in-process") as pipeline:
             pipeline.compact("t", strategy="full")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 
 # Small, so that 336,776 rows make a tree worth looking at; the default is 50 million.
 SPLIT_ROWS = 40_000

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

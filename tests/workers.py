@@ -12,8 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 import lakebed
+from lakebed import InProcess, Pipeline
 from lakebed.jobs.worker_pool import WorkerPool
-from lakebed.spark import InProcess, Pipeline
 
 
 class _SharedPool(WorkerPool):

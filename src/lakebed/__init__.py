@@ -29,6 +29,10 @@ from lakebed.model.version import VERSION
 
 if TYPE_CHECKING:
     from lakebed.files.parquet.read_cache import read_cache_stats, set_read_cache_bytes
+    from lakebed.jobs.executor import Launcher
+    from lakebed.jobs.job_progress import Progress
+    from lakebed.jobs.pipeline import Pipeline
+    from lakebed.jobs.worker_pool import InProcess
     from lakebed.log.segments import set_state_cache_bytes
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
@@ -66,12 +70,16 @@ __all__ = [
     "Field",
     "First",
     "Generated",
+    "InProcess",
     "Instance",
     "KeepAll",
     "KeyRange",
     "Latest",
+    "Launcher",
     "NotFoundError",
     "NotRetainedError",
+    "Pipeline",
+    "Progress",
     "RejectedError",
     "RenameField",
     "Schema",
@@ -107,10 +115,14 @@ _HOMES = {
     "Field": "lakebed.model.schema",
     "First": "lakebed.model.merge_modes",
     "Generated": "lakebed.model.schema",
+    "InProcess": "lakebed.jobs.worker_pool",
     "Instance": "lakebed.table.instance",
     "KeepAll": "lakebed.model.merge_modes",
     "KeyRange": "lakebed.model.keys",
     "Latest": "lakebed.model.merge_modes",
+    "Launcher": "lakebed.jobs.executor",
+    "Pipeline": "lakebed.jobs.pipeline",
+    "Progress": "lakebed.jobs.job_progress",
     "RenameField": "lakebed.model.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
     "Service": "lakebed.server.service.service",

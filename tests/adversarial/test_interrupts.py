@@ -12,10 +12,9 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import clock
+from lakebed import Pipeline, clock
 from lakebed.errors import Error
 from lakebed.files.parquet.open_files import copies_folder
-from lakebed.spark import Pipeline
 from tests.interrupts import interrupted_at
 from tests.waiting import until
 from tests.workers import in_process

@@ -374,7 +374,8 @@ PIPELINE_CALLS = {
 @pytest.mark.parametrize("name", PIPELINE_CALLS)
 def test_a_pipeline_takes_what_it_says_or_says_why_not(tmp_path, monkeypatch, name):
     """As far as possible without Spark, whose session is replaced by one that refuses."""
-    from lakebed.spark import Pipeline, spark_executor
+    from lakebed import Pipeline
+    from lakebed.spark import spark_executor
 
     def refuse(*_):
         raise Code.ARGUMENT_INVALID("there is no Spark here")

@@ -8,8 +8,8 @@ import json
 import sys
 
 import lakebed
+from lakebed import Pipeline
 from lakebed.errors import Error
-from lakebed.spark import Pipeline
 from lakebed.spark.map_inputs import native_chunks
 from lakebed.spark.scattered import scattered
 from lakebed.spark.shuffle import PIECES, Shuffle, map_function

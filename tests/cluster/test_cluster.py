@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from tests.cluster.conftest import (
     APPLICATION,
     ROOT,

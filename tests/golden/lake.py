@@ -23,8 +23,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
-from lakebed import AddField, AllowNulls, DropField, Generated, KeyRange, RenameField, Schema, WidenField
-from lakebed.spark import InProcess, Pipeline
+from lakebed import (
+    AddField,
+    AllowNulls,
+    DropField,
+    Generated,
+    InProcess,
+    KeyRange,
+    Pipeline,
+    RenameField,
+    Schema,
+    WidenField,
+)
 from lakebed.table.tracker.retry_requests import request_retry
 from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.retention.run import collect_garbage

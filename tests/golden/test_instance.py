@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed import Pipeline
 from lakebed.clock import random_token
-from lakebed.spark import Pipeline
 from tests.golden import make
 from tests.golden.listing import listing
 

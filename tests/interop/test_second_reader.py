@@ -21,8 +21,10 @@ from lakebed import (
     Aggregate,
     DropField,
     First,
+    InProcess,
     KeyRange,
     Latest,
+    Pipeline,
     RenameField,
     Schema,
     SetFilter,
@@ -30,7 +32,6 @@ from lakebed import (
 )
 from lakebed.errors import NotRetainedError
 from lakebed.model.state.transactions import ProposeSplit
-from lakebed.spark import InProcess, Pipeline
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.golden.make import ARCHIVE, extract
 from tests.golden.make import FOLDER as GOLDEN

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from tests.workers import in_process
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 import lakebed
-from lakebed import UsageError
+from lakebed import Pipeline, UsageError
 from lakebed.clock import random_token
-from lakebed.spark import Pipeline
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.waiting import WAIT_S, until
 

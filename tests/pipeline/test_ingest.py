@@ -7,8 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import UsageError
-from lakebed.spark import Pipeline
+from lakebed import Pipeline, UsageError
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 

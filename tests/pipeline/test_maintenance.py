@@ -5,11 +5,10 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 
-from lakebed import DamagedError, UsageError
+from lakebed import DamagedError, Pipeline, UsageError
 from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.transactions import Job, OpenJob
-from lakebed.spark import Pipeline
 from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet

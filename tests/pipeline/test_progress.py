@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import UsageError
-from lakebed.spark import Pipeline, Progress
+from lakebed import Pipeline, Progress, UsageError
 from tests.terminals import Terminal
 
 WORKERS = "in-process[1]"

@@ -14,10 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import clock
+from lakebed import Pipeline, clock
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLog
-from lakebed.spark import Pipeline
 from tests.waiting import unclaimed_port
 
 WRITERS, THREADS, WRITES = 3, 4, 7

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 
 
 def main() -> None:

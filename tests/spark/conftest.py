@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from lakebed.spark.session import start_session
 from tests.spark.jvm_options import jvm_options
 

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from tests.spark.cases import SPARK
 
 

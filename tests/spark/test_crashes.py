@@ -9,7 +9,7 @@ import signal
 import pytest
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.spark.killing import begin, child, objects, wait_for
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     import lakebed
-    from lakebed.spark import Pipeline
+    from lakebed import Pipeline
 
 SCHEMA = Schema({"k": "string"}, sort_key={"at": "timestamp[us]"}, values={"n": "int64"})
 

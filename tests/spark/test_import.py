@@ -9,9 +9,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import BadKeyError, DamagedError, Error, NotFoundError, Schema, SchemaMismatchError, UsageError
+from lakebed import BadKeyError, DamagedError, Error, NotFoundError, Pipeline, Schema, SchemaMismatchError, UsageError
 from lakebed.clock import random_token
-from lakebed.spark import Pipeline, bulk_import
+from lakebed.spark import bulk_import
 from lakebed.spark.shuffle import PIECES
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 

@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import lakebed
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 from tests.spark.commands import counted, slow_to_import
 from tests.waiting import until
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed import Pipeline
 from lakebed.jobs.interrupt import Stop
-from lakebed.spark import Pipeline
 from lakebed.spark.spark_executor import SparkExecutor
 from lakebed.table.tracker.listing import RunFilter, job_runs, run_details
 from lakebed.table.tracker.recorder import RunHandle

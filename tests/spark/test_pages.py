@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
+from lakebed import Pipeline
 from lakebed.cli import main
-from lakebed.spark import Pipeline
 from tests import pages
 
 FLIGHTS = pa.table({"tail": ["N14228", "N24211", "N14228"], "origin": ["EWR", "LGA", "JFK"]})

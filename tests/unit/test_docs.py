@@ -15,13 +15,13 @@ import pytest
 
 import lakebed
 import lakebed.spark
+from lakebed import Pipeline
 from lakebed.cli import main
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
 from lakebed.read.snapshot.handles import TableHandle
 from lakebed.read.snapshot.snapshot import Readable, Snapshot
-from lakebed.spark import Pipeline
 from lakebed.testing.merge_functions import check_merge_function
 from tests import pages
 

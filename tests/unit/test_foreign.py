@@ -24,7 +24,7 @@ import lakebed
 from lakebed.errors import UsageError
 """
 ASK = {
-    "pyspark": "from lakebed.spark import Pipeline; Pipeline(lakebed.create({url!r})).session",
+    "pyspark": "from lakebed import Pipeline; Pipeline(lakebed.create({url!r})).session",
     "pandas": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).to_pandas()",
     "polars": "lakebed.create({url!r}).create_table('t', lakebed.Schema({{'k': 'string'}})).lazy_polars()",
     "datasketches": "lakebed.create({url!r}); from lakebed import sketches; sketches.hll([1])",
@@ -54,7 +54,7 @@ def test_an_import_without_spark_names_the_extra(tmp_path):
     program = BLOCKED.format(module="pyspark") + (
         f"lake = lakebed.create({str(tmp_path / 'lake')!r})\n"
         "lake.create_table('t', lakebed.Schema({'k': 'string'}))\n"
-        "from lakebed.spark import Pipeline\n"
+        "from lakebed import Pipeline\n"
         "try:\n"
         "    with Pipeline(lake, progress=None) as pipeline:\n"
         f"        pipeline.bulk_import('t', {str(tmp_path / 'a.csv')!r})\n"

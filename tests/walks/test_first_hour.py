@@ -164,7 +164,7 @@ SPARK = """
 import lakebed, pyarrow as pa, pyarrow.parquet as pq
 import lakebed.spark.java_runtime as java_runtime
 java_runtime._JAVA_HOMES = ()  # where the system has its own
-from lakebed.spark import Pipeline
+from lakebed import Pipeline
 pq.write_table(pa.table({"k": [3, 1, 2]}), "rows.parquet")
 lake = lakebed.create("lake")
 lake.create_table("t", lakebed.Schema({"k": "int64"}))

@@ -41,7 +41,7 @@ class Lakebed(Peer):
         self.table.delete(where=f"key >= '{min}' AND key < '{max}'")
 
     def maintain(self) -> None:
-        from lakebed.spark import Pipeline
+        from lakebed import Pipeline
 
         with Pipeline(lakebed.open(self.url), launcher="in-process") as pipeline:
             pipeline.compact("t", strategy="full")

@@ -19,8 +19,8 @@ from lakebed.jobs.progress_bar import ProgressBar
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
+    from lakebed import Pipeline, Progress
     from lakebed.cli.invocation import Invocation
-    from lakebed.spark import Pipeline, Progress
 
 
 def command_bar(what: str, *, in_bytes: bool = False) -> ProgressBar:
@@ -39,7 +39,7 @@ def open_pipeline(cli: Invocation, launcher: str | None = None) -> Iterator[Pipe
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_not_by_py4j)
     with _with_advice(), optional_imports():
-        from lakebed.spark import Pipeline
+        from lakebed import Pipeline
 
         with Pipeline(cli.instance(), launcher=launcher, progress=None) as pipeline:
             yield pipeline

@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+def lazy_names(package: str, homes: Mapping[str, str], moved: Collection[str] = frozenset()) -> Callable[[str], Any]:
     """Return the ``__getattr__`` of a package; ``homes`` has the module of each name.
 
-    Raises AttributeError for any other.
+    The first use of a name that ``moved`` to the package ``lakebed`` warns. Raises AttributeError for any other name.
     """
 
     def find(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if name in moved:
+            said = f"{package}.{name} is now lakebed.{name}; the old name goes with the next release"
+            warnings.warn(said, DeprecationWarning, stacklevel=2)
         found = vars(sys.modules[package])[name] = getattr(import_module(homes[name]), name)
         return found
 

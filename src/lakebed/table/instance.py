@@ -205,7 +205,7 @@ class Instance(TableNames[Table]):
         """Create a view of another table: ``select`` is SQL over the table ``source``.
 
         Its columns are those of the query; ``row_key`` and ``sort_key`` name the key fields, ``options`` are those of
-        :meth:`create_table`. The view is empty until :meth:`lakebed.spark.Pipeline.refresh`, and only changed by
+        :meth:`create_table`. The view is empty until :meth:`lakebed.Pipeline.refresh`, and only changed by
         refreshes.
 
         Raises as :meth:`create_table`; NotFoundError if there is no source; UsageError for a query that cannot be
@@ -282,7 +282,7 @@ class Instance(TableNames[Table]):
         """Pause operations of a table, by default all: services and ``maintain`` skip them until :meth:`resume`.
 
         An operation is ``ingest``, ``compaction``, ``splitting``, ``refresh`` or ``gc``. Calls that name one, such as
-        :meth:`lakebed.spark.Pipeline.compact`, still run it, and running operations continue. Raises UsageError for
+        :meth:`lakebed.Pipeline.compact`, still run it, and running operations continue. Raises UsageError for
         another name, NotFoundError.
         """
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=True), name)

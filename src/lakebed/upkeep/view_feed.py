@@ -97,7 +97,7 @@ Backfill = Callable[["Snapshot", "ViewSource"], "Ingested | None"]
 
 
 def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfill | None = None) -> RefreshReport:
-    """Add to a view what its source added since the view was last fed; see :meth:`lakebed.spark.Pipeline.refresh`."""
+    """Add to a view what its source added since the view was last fed; see :meth:`lakebed.Pipeline.refresh`."""
     fed = view_source(view)
     base_version = view.version
     with source.pin() as snapshot:

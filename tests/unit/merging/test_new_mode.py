@@ -11,11 +11,10 @@ import pytest
 
 import lakebed
 from benchmarks.session_here import SessionHere
-from lakebed import Schema
+from lakebed import Pipeline, Schema
 from lakebed.errors import Code, UsageError
 from lakebed.model import merge_modes
 from lakebed.model.merge_modes import MergeMode, mode_of
-from lakebed.spark import Pipeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,7 +124,7 @@ def test_files_are_handed_out_where_none_overlap(table):
 
 
 def test_a_merging_table_refuses_attached_files(table, tmp_path):
-    from lakebed.spark import InProcess, Pipeline
+    from lakebed import InProcess, Pipeline
 
     pq.write_table(rows([1], 9), tmp_path / "a.parquet")
     with pytest.raises(UsageError, match="import them"):

@@ -1,7 +1,16 @@
 """Which launcher a text names."""
 
+import subprocess
+import sys
+
+import pytest
+
+import lakebed
+import lakebed.spark
+from lakebed import InProcess, Pipeline, UsageError
 from lakebed.jobs.launchers import launcher_of
-from lakebed.spark import InProcess, Local, Remote
+from lakebed.jobs.this_thread import ThisThread
+from lakebed.spark import Local, Remote
 
 
 def test_a_text_is_a_master_or_a_connect_server() -> None:
@@ -14,3 +23,37 @@ def test_a_text_is_a_master_or_a_connect_server() -> None:
 def test_a_text_names_the_worker_processes() -> None:
     assert launcher_of("in-process") == InProcess()
     assert launcher_of("in-process[3]") == InProcess(workers=3)
+
+
+def test_a_pipeline_without_spark_imports_nothing_of_spark(tmp_path):
+    """Neither the folder nor PySpark, in the process that plans and commits."""
+    program = (
+        f"import sys, lakebed\nlake = lakebed.create({str(tmp_path / 'lake')!r})\n"
+        "lake.create_table('t', lakebed.Schema({'k': 'string'})).write({'k': ['a']})\n"
+        "from lakebed import Pipeline\nPipeline(lake, launcher='in-process').maintain('t')\n"
+        "print([name for name in sys.modules if name.startswith(('pyspark', 'py4j', 'lakebed.spark'))])"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=True, text=True, timeout=120)
+    assert ran.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("name", ["InProcess", "Launcher", "Pipeline", "Progress"])
+def test_a_name_that_needs_no_spark_is_found_by_its_old_name_and_warns(name):
+    vars(lakebed.spark).pop(name, None)
+    with pytest.warns(DeprecationWarning, match=f"lakebed.spark.{name} is now lakebed.{name}; the old name goes"):
+        found = getattr(lakebed.spark, name)
+    assert found is getattr(lakebed, name)
+
+
+def test_another_launcher_opens_its_own_executor(tmp_path):
+    """As one of another package: any object with the method."""
+    executor = ThisThread()
+
+    class Mine:
+        def executor(self):
+            return executor
+
+    pipeline = Pipeline(lakebed.create(tmp_path / "lake"), launcher=Mine())
+    assert pipeline.executor is executor
+    with pytest.raises(UsageError, match="launcher = 7: must be a launcher, or the text of one"):
+        Pipeline(pipeline.instance, launcher=7)

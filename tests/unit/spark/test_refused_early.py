@@ -5,9 +5,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import Error, KeyRange, Schema
+from lakebed import Error, KeyRange, Pipeline, Schema
 from lakebed.errors import Code
-from lakebed.spark import Pipeline, java_runtime
+from lakebed.spark import java_runtime
 from lakebed.upkeep.migration.foreign_table import ForeignTable
 from lakebed.upkeep.migration.run import Selection
 
