@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from lakebed.errors import Code
 from lakebed.upkeep.compaction.run import CompactionReport
 from lakebed.upkeep.export.run import ExportReport
 from lakebed.upkeep.ingest_jobs import FailedRequest, IngestReport
@@ -59,3 +60,16 @@ def test_a_refresh_says_what_it_read():
     report = RefreshReport("v", "t", 1, 3, 5, 2, anew=False)
     assert report.summary == "5 rows of t read; it has version 3"
     assert replace(report, since=3, rows_read=0).summary == "nothing to do; it has version 3 of t"
+
+
+def test_a_report_says_whether_there_was_work_and_which_part_failed():
+    empty = CompactionReport("t", 0, 0, 0, 0, 0, 0, 0, 0, None, (), (), (), None)
+    assert [one.idle for one in (IngestReport("t"), empty, CollectionReport("t", dry_run=True))] == [True] * 3
+    assert [one.idle for one in (COMPACTED, IMPORTED, AttachReport("t", 0, 0, 0, None))] == [False] * 3
+    failed = IngestReport("t", failed=(BAD,))
+    assert (failed.error, failed.failure.code) == (None, Code.REQUEST_FAILED)
+    assert replace(failed, version=4).failure is None, "others were ingested"
+    away = Code.STORE_UNAVAILABLE("the store does not answer")
+    assert replace(failed, errors=(away,)).failure is away
+    assert (COMPACTED.rows_done, COMPACTED.bytes_done, COMPACTED.committed) == (10, KIB, 4)
+    assert ExportReport("t", 4, "s3://b/out", 8, 1, KIB).committed is None, "it changes no table"

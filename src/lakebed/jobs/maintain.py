@@ -265,7 +265,7 @@ class Maintenance:
         return _combined(self.table.name, parts, online=online, paused=paused)
 
     def tracked(
-        self, operation: WorkKind, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
+        self, operation: str, rows_total: int = 0, bytes_total: int = 0, *, key: str | None = None
     ) -> AbstractContextManager[RunHandle]:
         """Record the block as a run on this table. Raises UsageError for a key that is no request key."""
         if key is not None:

@@ -29,24 +29,18 @@ class Done:
     error: Error | None = None
 
 
-def carry_out(operation: str, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback) -> Done:
+def carry_out(name: str, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback) -> Done:
     """Run the operation. Raises its errors, but not those of partitions, which ``failures`` records."""
-    with telemetry.span("operation", operation=operation, table=table.id, outcome="failed") as span:
+    operation = OPERATIONS[name]
+    known = failures if operation.merges else FailedPartitions()
+    with telemetry.span("operation", operation=name, table=table.id, outcome="failed") as span:
         try:
-            done = _carried_out(operation, pipeline, table, failures, progress)
+            report = operation.run(replace(pipeline.maintenance(table, progress), failures=known))
         except KeyboardInterrupt:
             span.labels["outcome"] = "cancelled"
             raise
-        span.labels["outcome"] = "succeeded" if done.error is None else "partly"
-        return done
-
-
-def _carried_out(
-    operation: str, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback
-) -> Done:
-    known = failures if OPERATIONS[operation].merges else FailedPartitions()
-    report = OPERATIONS[operation].run(replace(pipeline.maintenance(table, progress), failures=known))
-    if report.error is not None and not OPERATIONS[operation].merges:
-        raise report.error
+        if report.error is not None and not operation.merges:
+            raise report.error
+        span.labels["outcome"] = "succeeded" if known.error is None else "partly"
     waits = f"; no more, because {report.unfinished}" if report.unfinished else ""
     return Done(f"{report.summary}{waits}{known.summary}", known.error)
