@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tomllib
 from dataclasses import dataclass, is_dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -317,6 +318,30 @@ def test_every_module_has_its_place_in_the_layers() -> None:
         if parts[-1] != "__init__" and not names & placed:
             homeless.append(".".join(parts))
     assert not homeless
+
+
+IN_LINES = ("lakebed.log", "lakebed.server.service", "lakebed.storage")
+
+
+def imports_of(module: Module, names: set[str]) -> set[str]:
+    """Return the modules of these names that a module imports, anywhere in it, for types too."""
+    nodes = [node for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom) and node.module]
+    found = {f"{node.module}.{alias.name}" for node in nodes for alias in node.names} | {node.module for node in nodes}
+    return names & {name for name in found if name is not None}
+
+
+@pytest.mark.parametrize("package", IN_LINES)
+def test_the_modules_of_a_package_import_each_other_in_one_direction(package: str) -> None:
+    folder = SOURCE / package.replace(".", "/")
+    paths = {".".join(path.relative_to(SOURCE).with_suffix("").parts): path for path in folder.rglob("*.py")}
+    modules = {name: Module(path, path.read_text("utf-8")) for name, path in paths.items()}
+    graph = {name: imports_of(module, modules.keys() - {name}) for name, module in modules.items()}
+    assert sum(map(len, graph.values())) > len(graph) / 2
+    TopologicalSorter(graph).prepare()
+    busiest = max(graph, key=lambda name: len(graph[name]))
+    graph[min(graph[busiest])].add(busiest)
+    with pytest.raises(CycleError):
+        TopologicalSorter(graph).prepare()
 
 
 # -- words ------------------------------------------------------------------------------------------------------

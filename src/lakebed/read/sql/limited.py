@@ -39,7 +39,7 @@ from lakebed import clock
 from lakebed.errors import Code, Facts, decode_error
 from lakebed.model.documents import dump, load
 from lakebed.model.frames import Frames
-from lakebed.storage import telemetry
+from lakebed.storage import connect, telemetry
 from lakebed.storage.disk_space import scratch_prefix
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ class StatementWorker:
     """
 
     def __init__(self, place: Mapping[str, Any], module: str = WORKER) -> None:
-        if place["url"].startswith("memory://"):
+        if not connect(place["url"], place["storage_options"]).locality.shared:
             raise Code.INSTANCE_IN_MEMORY(
                 f"{place['url']} is in the memory of this process, so a worker cannot run a statement with limits on it"
             )
