@@ -16,6 +16,7 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import NotFoundError, UsageError
 from lakebed.model.files import delivered_name, hook_name
+from lakebed.model.table_summary import Record
 from lakebed.read.changes.events import RANGES_MAX, read_events
 from lakebed.read.inspect.hooks import (
     Delivered,
@@ -260,7 +261,7 @@ def test_a_service_that_ends_takes_no_receiver_for_up_again(lake, table):
         until(lambda: delivered(table, down).failures)
         (state,) = delivery.subscriptions._states.values()
         until(lambda: not state.busy)
-        state.wait_until_s = clock.monotonic_s() + 600
+        state.record = Record(next_s=clock.monotonic_s() + 600)
         delivery.subscriptions._stopping.set()
         delivery.subscriptions._deliver(state)
     assert delivered(table, down).error is not None
@@ -430,7 +431,7 @@ def test_a_service_that_finds_another_at_work_leaves_the_hook_to_it(lake, table,
     delivery.subscriptions.look({})
     receiver.wait_for(2, 3)
     until(lambda: not state.busy)
-    assert state.wait_until_s > clock.monotonic_s() + 20
+    assert state.record.next_s > clock.monotonic_s() + 20
     delivery.subscriptions.stop()
 
 

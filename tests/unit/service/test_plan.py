@@ -188,7 +188,7 @@ def test_a_failure_waits_twice_as_long_each_time_and_for_ever_if_it_is_no_fault(
     record = Record()
     waits = []
     for _ in range(100):
-        record = failed(record, 10.0, LIMITS, 1.0, fault=False)
+        record = failed(record, 10.0, LIMITS.retry, 1.0, fault=False)
         waits.append(record.next_s - 10.0)
     assert waits[:4] == [1.0, 2.0, 4.0, 8.0]
     assert waits[-1] == RETRY_MAX_S
@@ -198,10 +198,13 @@ def test_a_failure_waits_twice_as_long_each_time_and_for_ever_if_it_is_no_fault(
 def test_an_operation_is_parked_after_so_many_faults_in_a_row() -> None:
     record = Record()
     for _ in range(LIMITS.failures_max - 1):
-        record = failed(record, 10.0, LIMITS, 0.0, fault=True)
+        record = failed(record, 10.0, LIMITS.retry, 0.0, fault=True)
     assert not record.parked
-    assert failed(failed(record, 10.0, LIMITS, 0.0, fault=False), 10.0, LIMITS, 0.0, fault=True).parked is False
-    assert failed(record, 10.0, LIMITS, 0.0, fault=True).parked
+    assert (
+        failed(failed(record, 10.0, LIMITS.retry, 0.0, fault=False), 10.0, LIMITS.retry, 0.0, fault=True).parked
+        is False
+    )
+    assert failed(record, 10.0, LIMITS.retry, 0.0, fault=True).parked
 
 
 def one(table: str, operation: str, served_s: float = -math.inf) -> Due:

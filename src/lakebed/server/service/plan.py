@@ -51,20 +51,6 @@ def default_periods() -> dict[str, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ServiceLimits:
-    """Limits of a service. Each lane runs at most ``at_once`` operations.
-
-    A changing table is checked every ``follow_s``, an idle one at most every ``follow_max_s``.
-    """
-
-    at_once: int = 2
-    follow_s: float = 1.0
-    follow_max_s: float = 60.0
-    failures_max: int = 5
-    periods: Mapping[str, float] = field(default_factory=default_periods)
-
-
-@dataclass(frozen=True, slots=True)
 class Retry:
     """What follows a failure: another try after a wait that doubles from ``wait_s`` to ``wait_max_s``.
 
@@ -85,16 +71,34 @@ class Retry:
         return self.faults_max is not None and faults >= self.faults_max
 
 
+@dataclass(frozen=True, slots=True)
+class ServiceLimits:
+    """Limits of a service. Each lane runs at most ``at_once`` operations.
+
+    A changing table is checked every ``follow_s``, an idle one at most every ``follow_max_s``.
+    """
+
+    at_once: int = 2
+    follow_s: float = 1.0
+    follow_max_s: float = 60.0
+    failures_max: int = 5
+    periods: Mapping[str, float] = field(default_factory=default_periods)
+
+    @property
+    def retry(self) -> Retry:
+        """When an operation is tried again that failed."""
+        return Retry(faults_max=self.failures_max)
+
+
 def succeeded(record: Record, now_s: float, before: int, after: int) -> Record:
     """Return the record after a run that ended well, and took the table from one version to another."""
     return Record(record.begun_s, now_s, after, 0 if after != before else record.idle + 1)
 
 
-def failed(record: Record, now_s: float, limits: ServiceLimits, jitter: float, *, fault: bool) -> Record:
+def failed(record: Record, now_s: float, retry: Retry, jitter: float, *, fault: bool) -> Record:
     """Return the record after a run that failed; ``jitter`` in [0, 1) spreads the retries of many."""
     failures = record.failures + 1
     faults = record.faults + 1 if fault else 0
-    retry = Retry(faults_max=limits.failures_max)
     return replace(
         record,
         ended_s=now_s,

@@ -330,7 +330,9 @@ class Service:
             if outcome.error is not None and watch.failures.parked and not self._parking.has(table_id, operation):
                 self._parking.park(watch.found, operation, outcome.error, PARTITION_TRIES_MAX)
         elif outcome is not None and not _is_gone(outcome):
-            watch.records[operation] = failed(record, now_s, self.limits, clock.jitter_s(1.0), fault=is_fault(outcome))
+            watch.records[operation] = failed(
+                record, now_s, self.limits.retry, clock.jitter_s(1.0), fault=is_fault(outcome)
+            )
             self._note_failure(watch, running, error_now(outcome), now_s)
             if watch.records[operation].parked:
                 self._parking.park(watch.found, operation, outcome, record.faults + 1)

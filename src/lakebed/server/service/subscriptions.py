@@ -7,9 +7,9 @@ service runs.
 
 Rules. The position is stored after a delivery, at most once in ``store_s`` while there is more: a service that is
 killed in between delivers those versions again after its restart. After a failure the same versions are delivered
-again, after a wait (:class:`~lakebed.server.service.plan.Retry`); after so many faults of its own that its
-:class:`Retry` parks it, only once a retry is asked for. A subscriber that fails affects no commit and no other
-subscriber, unless :data:`THREADS` of them hang at a time.
+again after a wait, as those of operations (:func:`~lakebed.server.service.plan.failed`); a subscriber that is parked
+gets them once a retry is asked for. A subscriber that fails affects no commit and no other subscriber, unless
+:data:`THREADS` of them hang at a time.
 
 Several services of one instance deliver to the same subscribers. A service that finds that another has stored a
 position leaves the subscriber to it for ``yield_s``, so that usually only one of them delivers.
@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -30,7 +30,9 @@ from msgspec import structs
 
 from lakebed import clock
 from lakebed.errors import Error, StorageError
+from lakebed.model.table_summary import Record
 from lakebed.read.inspect.hooks import Delivered
+from lakebed.server.service.plan import failed
 from lakebed.upkeep.compaction.failed_partitions import is_fault
 
 if TYPE_CHECKING:
@@ -127,18 +129,13 @@ class _State:
     known: bool = False
     dirty: bool = False
     stored_s: float = 0.0
-    wait_until_s: float = 0.0
+    record: Record = field(default_factory=Record)
     next_at: datetime | None = None
-    faults: int = 0
     busy: bool = False
-
-    @property
-    def parked(self) -> bool:
-        return self.subscriber.retry.parks(self.faults)
 
     def is_due(self, heads: Mapping[str, int], now_s: float) -> bool:
         """Return whether to begin a delivery: there are other versions, or it is not known, or the last one failed."""
-        if self.busy or self.parked or self.wait_until_s > now_s:
+        if self.busy or self.record.parked or self.record.next_s > now_s:
             return False
         is_level = self.delivered.version == heads.get(self.subscriber.table)
         return not (is_level and self.known and not self.dirty and not self.delivered.failures)
@@ -146,7 +143,7 @@ class _State:
     def subscription(self) -> Subscription:
         one, done = self.subscriber, self.delivered
         return Subscription(
-            one.id, one.table, done.version, done.failures, done.since, done.error, self.next_at, self.parked
+            one.id, one.table, done.version, done.failures, done.since, done.error, self.next_at, self.record.parked
         )
 
 
@@ -202,7 +199,7 @@ class Subscriptions:
         """Try a subscriber again that is parked or waits after failures, at the next look."""
         state = self._states.get(subscriber_id)
         if state is not None:
-            state.faults, state.wait_until_s = 0, 0.0
+            state.record = Record()
 
     def tables(self) -> frozenset[str]:
         """Return the ids of the tables that have subscribers."""
@@ -229,7 +226,7 @@ class Subscriptions:
                 done = state.delivered
                 state.delivered = Delivered(version=done.version, entry_digest=done.entry_digest)
                 state.dirty = True
-            state.next_at, state.faults = None, 0
+            state.next_at, state.record = None, Record()
             self._store(state)
         except (Error, OSError) as error:
             self._failed(state, error)
@@ -271,27 +268,27 @@ class Subscriptions:
         # It is read again, because another service may be faster even then.
         if self._read(state) and not kept:
             state.known = False
-            state.wait_until_s = clock.monotonic_s() + self._limits.yield_s + clock.jitter_s(self._limits.yield_s)
+            wait_s = self._limits.yield_s + clock.jitter_s(self._limits.yield_s)
+            state.record = Record(next_s=clock.monotonic_s() + wait_s)
         return kept
 
     def _failed(self, state: _State, error: BaseException) -> None:
-        title, retry = state.subscriber.title, state.subscriber.retry
-        failures = state.delivered.failures + 1
-        state.faults = state.faults + 1 if is_fault(error) else 0
+        title, now_s = state.subscriber.title, clock.monotonic_s()
+        # Those before a restart of the service count too.
+        record = replace(state.record, failures=state.delivered.failures)
+        record = failed(record, now_s, state.subscriber.retry, clock.jitter_s(1.0), fault=is_fault(error))
         message = str(error)[:ERROR_CHARACTERS_MAX]
-        if state.parked:
+        if record.parked:
             self._report(
-                f"{title} is parked after {state.faults} failures: {message}; "
+                f"{title} is parked after {record.faults} failures: {message}; "
                 "it is tried again when a retry is asked for"
             )
-        elif failures == 1:
+        elif record.failures == 1:
             self._report(f"{title} does not take events, and is tried again: {message}")
-        wait_s = retry.after_s(failures, clock.jitter_s(1.0))
         since = state.delivered.since or clock.now().isoformat(timespec="seconds")
-        state.delivered = structs.replace(state.delivered, failures=failures, since=since, error=message)
-        state.dirty = True
-        state.wait_until_s = clock.monotonic_s() + wait_s
-        state.next_at = None if state.parked else clock.now() + timedelta(seconds=wait_s)
+        state.delivered = structs.replace(state.delivered, failures=record.failures, since=since, error=message)
+        state.dirty, state.record = True, record
+        state.next_at = None if record.parked else clock.now() + timedelta(seconds=record.next_s - now_s)
         try:
             self._store(state)
         except (StorageError, OSError):
