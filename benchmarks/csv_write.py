@@ -58,7 +58,7 @@ def make(path: Path, rows: int) -> None:
 def ours(source: Path, folder: str, settings: dict[str, int]) -> dict[str, float]:
     import lakebed
     from lakebed.files.formats.input_file import input_file
-    from lakebed.write.inferred_columns import inferred
+    from lakebed.write.input_files import inferred
 
     schema = lakebed.Schema.from_arrow(inferred(input_file(str(source))).columns, [KEY])
     table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)

@@ -120,7 +120,7 @@ def send(folder: Path) -> None:
     from lakebed.files.formats.input_file import input_file, spooled
     from lakebed.server.service.service import Service
     from lakebed.server.web.app import make_app
-    from lakebed.write.inferred_columns import inferred
+    from lakebed.write.input_files import inferred
     from tests.adversarial.bounded import status_mib
 
     lake = lakebed.create(str(folder / "lake"))

@@ -26,7 +26,7 @@ from lakebed.storage.digests import digest_bytes
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
 from lakebed.upkeep.export.plan import Cell
 from lakebed.upkeep.export.run import ExportTask, run_export_task
-from lakebed.upkeep.ingest_tasks import IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.upkeep.ingest_jobs import IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.write.attach import check_sorted
 from lakebed.write.conformer import Conformer
 from lakebed.write.plan import Method

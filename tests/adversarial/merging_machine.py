@@ -87,7 +87,7 @@ class MergingMachine(RuleBasedStateMachine):
         self.filters = self.mode_changes = 0
         self.uncertain: set[Key] = set()
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("lakebed.upkeep.compaction.whole_files.REFERENCES_MIN", 2)
+        self.patch.setattr("lakebed.upkeep.compaction.plan.REFERENCES_MIN", 2)
         self.way = reading_by(self.table, data.draw(st.sampled_from(["pages", "pages", "engine", "levels"]), "read by"))
         self.way.__enter__()
         self.broken = False

@@ -32,7 +32,7 @@ from lakebed.upkeep.migration.hive import open_hive
 from lakebed.upkeep.migration.run import Selection, migrate
 from lakebed.upkeep.retention.erasure.plan import unnamed
 from lakebed.upkeep.retention.run import gc
-from lakebed.upkeep.rewrite import claims
+from lakebed.upkeep.rewrite import run
 from lakebed.upkeep.splitting.run import split
 from lakebed.upkeep.view_feed import refresh
 from tests.adversarial import spark_operations
@@ -198,7 +198,7 @@ OPERATIONS: dict[str, tuple[Act, Act]] = {
 def alone(monkeypatch):
     """Write checkpoints in turn, skip pauses, and make jobs belong to a process that has ended."""
     ended = ":".join([*this_process().split(":")[:3], "99999999", "1"])
-    for module in (merge_jobs, claims):
+    for module in (merge_jobs, run):
         monkeypatch.setattr(module, "this_process", lambda: ended)
     monkeypatch.setattr(tail.LogTail, "start_checkpoint", lambda one: one._write_checkpoint(one._head))
     set_clock(monkeypatch, sleep=lambda _: None)

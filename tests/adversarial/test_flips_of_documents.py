@@ -31,9 +31,8 @@ from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.server.security.roles import Permission, Role
 from lakebed.server.security.sessions import SealedSessions
 from lakebed.server.security.stored import create_role, create_token, roles_of, tokens_of
-from lakebed.table.tracker.records import read_newest_first, write_records
 from lakebed.table.tracker.retry_requests import request_retry, requested_retries
-from lakebed.table.tracker.runs import JobRun, RunPlace
+from lakebed.table.tracker.runs import JobRun, RunPlace, read_newest_first, write_records
 from lakebed.table.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
 from lakebed.upkeep.export import publication
 

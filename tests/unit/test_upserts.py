@@ -164,8 +164,7 @@ def _write_by(table, schema, data):
     from lakebed import clock
     from lakebed.model.state.transactions import ProposeFiles
     from lakebed.write.conformer import Conformer
-    from lakebed.write.operation import Action, Operation
-    from lakebed.write.row_encoder import RowEncoder
+    from lakebed.write.row_encoder import Action, Operation, RowEncoder
     from lakebed.write.run import FileTarget, write_files
     from lakebed.write.source_rows import RowInput, conformed
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
-    from lakebed.write.inferred_columns import Inferred
+    from lakebed.write.input_files import Inferred
 
 STDIN = "-"
 _TAB = ("tab", "\\t")
@@ -152,7 +152,7 @@ def table_for(
     Raises NotFoundError for a table that does not exist without keys, UsageError for one of other keys.
     """
     from lakebed.table.creation import check_name
-    from lakebed.write.inferred_columns import inferred_together
+    from lakebed.write.input_files import inferred_together
 
     instance = cli.instance()
     if name in instance.tables():
@@ -239,7 +239,7 @@ def infer(
     The schema goes to stdout, so that `lakebed schema infer users.csv --key id > users.json` makes a file for `lakebed
     table create --schema`; what was detected goes to stderr. Needs no instance.
     """
-    from lakebed.write.inferred_columns import inferred
+    from lakebed.write.input_files import inferred
 
     with inputs([file], store_of(cli, file)) as found:
         seen = inferred(found[0], reading)

@@ -135,7 +135,7 @@ def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
 def _inferred_schema(
     cli: Invocation, file: str, reading: ReadingOptions, row_key: list[str] | None, sort_key: list[str] | None
 ) -> lakebed.Schema:
-    from lakebed.write.inferred_columns import inferred
+    from lakebed.write.input_files import inferred
 
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")

@@ -29,7 +29,7 @@ from lakebed.read.inspect.report import removed
 from lakebed.read.rows.summaries import removal
 from lakebed.upkeep.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.write.input_files import find_inputs, open_files, rows_known
-from lakebed.write.operation import Operation
+from lakebed.write.row_encoder import Operation
 from lakebed.write.run import LOSSLESS, Added, Write, add
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
-    from lakebed.upkeep.ingest_tasks import Ingested
+    from lakebed.upkeep.ingest_jobs import Ingested
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
     from lakebed.write.imports import ImportReport, SourceReading

@@ -31,7 +31,7 @@ from lakebed.upkeep.export.query_result import QueryTask, run_query_task
 from lakebed.upkeep.export.run import Execute as Export
 from lakebed.upkeep.export.run import run_export_task
 from lakebed.upkeep.ingest_jobs import Execute as Ingest
-from lakebed.upkeep.ingest_tasks import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
+from lakebed.upkeep.ingest_jobs import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.upkeep.retention.erasure.run import Execute as Search
 from lakebed.upkeep.retention.erasure.search import SearchedObject, run_search_task
 from lakebed.upkeep.rewrite.run import Execute as Rewrite

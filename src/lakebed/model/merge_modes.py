@@ -225,7 +225,7 @@ class Custom(MergeMode):
 
     ``Custom("name", version)`` is a Python function that an installed package has as an entry point of the group
     ``lakebed.merge_functions``, named ``name`` for version 1, else ``name.version``. ``Custom(sql="SELECT …")`` is a
-    query over the table ``rows``. :mod:`lakebed.files.merging.rows_function` specifies their input and output.
+    query over the table ``rows``. :mod:`lakebed.files.merging.custom_functions` specifies their input and output.
     """
 
     name: str = ""

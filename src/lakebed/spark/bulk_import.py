@@ -47,7 +47,7 @@ from lakebed.spark.spark_job import JobSpan, record_tasks, spark_job
 from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
 from lakebed.storage.external import options_for
 from lakebed.table.tracker.recorder import RunHandle, current_run
-from lakebed.upkeep.ingest_tasks import Ingested
+from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.upkeep.splitting.run import cut_partitions
 from lakebed.write.conformer import Conformer
 from lakebed.write.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns

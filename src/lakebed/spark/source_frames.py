@@ -26,14 +26,13 @@ from lakebed.files.formats.reading_options import DETECTED, SPARK_FORMATS
 from lakebed.files.formats.reading_options import FORMATS as FILE_FORMATS
 from lakebed.model import types
 from lakebed.model.checks import shown
-from lakebed.spark.arrow_types import arrow_of, spark_of
+from lakebed.spark.datasource.spark_columns import arrow_of, spark_of
 from lakebed.spark.spark_job import is_spark_error, spark_message
 from lakebed.storage.external import kind_of
 from lakebed.write.conformer import Conformer
-from lakebed.write.file_pattern import is_hidden
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.source_rows import SourceRows
-from lakebed.write.sources import SUFFIXES, find_files, items_of
+from lakebed.write.sources import SUFFIXES, find_files, is_hidden, items_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lakebed.spark.bulk_import import Importer
     from lakebed.table.table import Table
     from lakebed.table.tracker.recorder import RunHandle
-    from lakebed.upkeep.ingest_tasks import Ingested
+    from lakebed.upkeep.ingest_jobs import Ingested
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
     from lakebed.write.imports import ImportReport, SourceReading

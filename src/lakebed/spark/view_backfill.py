@@ -20,7 +20,7 @@ from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
-from lakebed.upkeep.ingest_tasks import Ingested
+from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.upkeep.view_feed import parts_of
 from lakebed.write.source_rows import SourceRows
 

@@ -28,7 +28,7 @@ import xxhash
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error, StorageError
 from lakebed.storage import telemetry
-from lakebed.storage.client_errors import explain, explained, is_conflict, is_missing_root, is_unsupported
+from lakebed.storage.client_errors import SENT, explain, explained, is_conflict, is_missing_root, is_unsupported
 from lakebed.storage.clients import listed_objects
 from lakebed.storage.contract import (
     PROBE,
@@ -47,7 +47,6 @@ from lakebed.storage.contract import (
 )
 from lakebed.storage.digests import DigestingReader
 from lakebed.storage.disk_space import scratch_folder
-from lakebed.storage.request_counts import SENT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -202,7 +202,7 @@ class Table(Readable):
                 ``orphan_age_s`` and orphans were deleted meanwhile, or if it reaches more than two million partitions.
             UnknownOutcomeError: it may have been added; repeat it with the same ``commit_id``.
         """
-        from lakebed.write.operation import Operation
+        from lakebed.write.row_encoder import Operation
         from lakebed.write.run import Write, add
 
         operation = Operation.of(partial, row_kind)

@@ -2,7 +2,7 @@
 
 :func:`check_merge_function` makes random rows with few keys, divides them into runs by arrival as writes do, merges the
 runs in different groupings as compactions do, and compares the results. It also applies all the checks of
-:mod:`lakebed.files.merging.rows_function`. Use it in the tests of a package that declares a function:
+:mod:`lakebed.files.merging.custom_functions`. Use it in the tests of a package that declares a function:
 
     def test_top_three():
         check_merge_function(top_three, Schema({"user": "string"}, {"score": "int64"}, {"game": "string"}))
@@ -21,8 +21,7 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.files.merging.custom_functions import function_of
-from lakebed.files.merging.rows_function import RowsFunction
+from lakebed.files.merging.custom_functions import RowsFunction, function_of
 from lakebed.model.arrays import of_integers
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.merge_modes import Custom

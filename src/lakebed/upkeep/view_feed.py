@@ -30,7 +30,7 @@ from lakebed.model.state.transactions import ProposeFeed
 from lakebed.model.wording import count_text
 from lakebed.read.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
 from lakebed.read.rows.row_stream import exactly
-from lakebed.upkeep.ingest_tasks import Ingested
+from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.run import FileTarget, write_files

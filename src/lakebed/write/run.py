@@ -38,9 +38,8 @@ from lakebed.model.state.transactions import ProposeFiles
 from lakebed.storage import telemetry
 from lakebed.write.conformer import Conformer
 from lakebed.write.growth import Growth
-from lakebed.write.operation import UPSERT, Action, Operation
 from lakebed.write.python_data import open_stream
-from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.row_encoder import UPSERT, Action, Operation, RowEncoder
 from lakebed.write.send import WriteTarget, commit_files, send_run
 from lakebed.write.source_rows import WRITE, RowInput, conformed
 

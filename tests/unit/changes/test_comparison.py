@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.read.changes import comparison
+from lakebed.read.changes import feed
 from lakebed.read.changes.change_rows import ChangeKind
-from lakebed.read.changes.comparison import differences
+from lakebed.read.changes.feed import differences
 
 SCHEMA = Schema(
     {"k": "string"},
@@ -118,12 +118,12 @@ def test_values_with_a_null_type_inside_are_compared():
         assert sum(len(kinds) for _, kinds in differences(before, after, schema.order, merged=True)) == count
 
 
-@pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 0])
+@pytest.mark.parametrize("held_bytes", [feed.HELD_BYTES_MAX, 0])
 @given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
 def test_rows_that_one_side_has_more_often_are_deletes_and_inserts(held_bytes, shared, gone, came, sizes):
     before, after = as_read(shared + gone), as_read(shared + came)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "HELD_BYTES_MAX", held_bytes)
+        patch.setattr(feed, "HELD_BYTES_MAX", held_bytes)
         changed = found(before, after, sizes, SCHEMA.order, merged=False)
     counts = {kind: Counter(repr(row) for one, row in changed if one is kind) for kind in ChangeKind}
     past, present = Counter(map(repr, before)), Counter(map(repr, after))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AddField, DropField, KeyRange, NotRetainedError, RenameField, Schema, UsageError, WidenField, clock
 from lakebed.errors import Code, NotFoundError
-from lakebed.read.changes import comparison
+from lakebed.read.changes import feed as changes_feed
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.unit.cases import compact_partition, rewritten
 from tests.unit.changes.cases import NUMBERS, SCHEMA, TEXTS, Past, applied, counted, one_entry
@@ -57,7 +57,7 @@ SOME = (
 )
 
 
-@pytest.mark.parametrize("held_bytes", [comparison.HELD_BYTES_MAX, 1], ids=["held", "streamed"])
+@pytest.mark.parametrize("held_bytes", [changes_feed.HELD_BYTES_MAX, 1], ids=["held", "streamed"])
 @settings(max_examples=settings.default.max_examples // 2, deadline=None)
 @given(STEPS, st.sampled_from([0, 1000]), st.data())
 def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_other(held_bytes, steps, history, data):
@@ -69,7 +69,7 @@ def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_o
     for together in steps:
         past.do(*together)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(comparison, "HELD_BYTES_MAX", held_bytes)
+        patch.setattr(changes_feed, "HELD_BYTES_MAX", held_bytes)
         check(past, data)
 
 
@@ -88,7 +88,7 @@ def check(past, data):
     assert sorted(map(repr, parts.to_pylist())) == sorted(map(repr, feed.to_pylist()))
     assert_ordered(parts)
     assert_ordered(feed)
-    if comparison.HELD_BYTES_MAX > 1:
+    if changes_feed.HELD_BYTES_MAX > 1:
         assert_least(feed)
     where, holds = SOME
     some = table.changes(a, c, where=where).read_all()

@@ -14,7 +14,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.write.inferred_columns import inferred_together
+from lakebed.write.input_files import inferred_together
 from tests.unit.cli.conftest import Cli
 
 
@@ -168,7 +168,7 @@ def test_a_table_that_another_process_creates_meanwhile_is_written_by_a_repeat(
 
     command = ["write", "t", *files(tmp_path, a_csv="id,v\n1,2\n"), "--key", "id"]
     with monkeypatch.context() as patch:
-        patch.setattr("lakebed.write.inferred_columns.inferred_together", slow)
+        patch.setattr("lakebed.write.input_files.inferred_together", slow)
         refused = lake(*command)
     assert refused.code == 2
     assert "table t was created meanwhile by another process; write again" in refused.err

@@ -13,7 +13,7 @@ import lakebed
 from lakebed.errors import DamagedError
 from lakebed.files.parquet import group_copy
 from lakebed.files.parquet.layout import Layout
-from lakebed.files.sorting import merge, merge_copies
+from lakebed.files.sorting import merge
 from lakebed.files.sorting.merge import merge_runs
 from lakebed.files.sorting.merge_inputs import open_input
 from lakebed.model.keys import EncodedRange
@@ -38,7 +38,7 @@ KEYS = {
 def copies(monkeypatch):
     """Stretches of any size are copied. The row groups that were, one range for each stretch."""
     seen = []
-    monkeypatch.setattr(merge_copies, "_COPIED_SHARE", 2**62)
+    monkeypatch.setattr(merge, "_COPIED_SHARE", 2**62)
     monkeypatch.setattr(merge, "copy_groups", lambda *a, **k: seen.append(a[1]) or group_copy.copy_groups(*a, **k))
     return seen
 
@@ -181,11 +181,11 @@ def test_files_of_another_schema_or_another_writer_are_merged(tmp_path, copies):
 
     foreign = tmp_path / "foreign.parquet"
     pq.write_table(pa.table(rows), foreign)
-    assert merge_copies.stretches([open_input(foreign, table.schema)], table.layout(), None) == []
+    assert merge.stretches([open_input(foreign, table.schema)], table.layout(), None) == []
 
 
 def test_small_stretches_are_merged(tmp_path, monkeypatch, copies):
-    monkeypatch.setattr(merge_copies, "_COPIED_SHARE", 8)
+    monkeypatch.setattr(merge, "_COPIED_SHARE", 8)
     table = table_of(tmp_path, "number", range(2000), range(2000, 4000))
     compacted(table, tmp_path)
 

@@ -28,7 +28,7 @@ from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import ProposeFiles, ProposeJoin, ProposeSplit
 from lakebed.model.state.transactions.schema_changes import RenameField
 from lakebed.table.table import Table
-from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction import plan
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
 from lakebed.upkeep.compaction.run import CompactionReport, compact, prepare, run_merge_task
 from lakebed.write.send import commit_files, send_run
@@ -125,7 +125,7 @@ class Actions:
 @given(data=st.data())
 def test_readers_see_the_same_rows_whatever_is_merged_split_joined_or_lost(mode, data):
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_files, "REFERENCES_MIN", 2)
+        patch.setattr(plan, "REFERENCES_MIN", 2)
         table = create(Path(name), mode, *data.draw(st.sampled_from([(), (4,), (2, 3, 5)])))
         table.set(compaction_batch_runs=2, file_bytes=1 << 20)
         actions = Actions(table, mode)

@@ -20,7 +20,7 @@ from lakebed.model.state.transactions import (
     Rejected,
     resolve,
 )
-from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction import plan as compaction_plan
 from lakebed.upkeep.compaction.neighbours import (
     alike,
     concatenated_neighbours,
@@ -201,7 +201,7 @@ def test_the_only_run_of_a_partition_is_merged_if_it_has_deletes():
 
 def test_files_between_whole_ones_keep_them_from_being_merged_whole(monkeypatch):
     """g2 and g3 are neighbours in all partitions, and g1 and g2 in the first one only."""
-    monkeypatch.setattr(whole_files, "REFERENCES_MIN", 1)
+    monkeypatch.setattr(compaction_plan, "REFERENCES_MIN", 1)
     state = merging("m")
     for name, letters in (("g1", "az"), ("x", "y"), ("g2", "az"), ("g3", "bz")):
         state = add(state, name, letters)
@@ -226,7 +226,7 @@ STEPS = st.lists(
 @given(STEPS, st.integers(2, 4), st.data())
 def test_every_planned_job_is_accepted_and_plans_come_to_an_end(steps, batch, data):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(whole_files, "REFERENCES_MIN", 2)
+        patch.setattr(compaction_plan, "REFERENCES_MIN", 2)
         settings = Settings(compaction_batch_runs=batch, file_bytes=1 << 20)
         state = merging("e")
         known: dict[str, tuple[str, int]] = {}

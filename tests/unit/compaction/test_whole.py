@@ -18,7 +18,7 @@ from lakebed.model.state.transactions import (
     Rejected,
     resolve,
 )
-from lakebed.upkeep.compaction import whole_files
+from lakebed.upkeep.compaction import plan as compaction_plan
 from lakebed.upkeep.compaction.plan import plan
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from tests.unit.state.cases import drawn, job, key, new_file, step
@@ -30,7 +30,7 @@ PARTITIONS, WRITES = 30, 12
 @pytest.fixture
 def few_references(monkeypatch):
     """Two references less are worth a job over several partitions."""
-    monkeypatch.setattr(whole_files, "REFERENCES_MIN", 2)
+    monkeypatch.setattr(compaction_plan, "REFERENCES_MIN", 2)
 
 
 def planned(state, strategy=Strategy.SIZE_RATIO, **changes):
@@ -62,7 +62,7 @@ def test_files_of_one_partition_and_files_with_large_slices_are_merged_partition
     few_references, monkeypatch
 ):
     assert planned(written("ab", "bc", "cd", "ax", "ax", "ax", "ax")) == ["1 2: f3 f4 f5 f6 (8 rows)"]
-    monkeypatch.setattr(whole_files, "SLICE_BYTES_MAX", 100)
+    monkeypatch.setattr(compaction_plan, "SLICE_BYTES_MAX", 100)
     assert planned(written("ax", "by", "cz", "az")) == ["partition 1: f0 f1 f2 f3", "partition 2: f0 f1 f2 f3"]
 
 

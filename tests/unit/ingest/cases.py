@@ -6,8 +6,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from lakebed.errors import Error
-from lakebed.upkeep.ingest_jobs import ingest, prepare
-from lakebed.upkeep.ingest_tasks import run_ingest_task
+from lakebed.upkeep.ingest_jobs import ingest, prepare, run_ingest_task
 from tests.unit.retention.cases import rows
 
 

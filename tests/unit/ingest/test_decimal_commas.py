@@ -11,8 +11,7 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError, UsageError
 from lakebed.clock import new_id
 from lakebed.files.formats.reading_options import ReadingOptions
-from lakebed.write.inferred_columns import inferred_together
-from lakebed.write.input_files import find_inputs, open_files
+from lakebed.write.input_files import find_inputs, inferred_together, open_files
 
 COMMA = ReadingOptions(decimal_point=",")
 KINDS = {

@@ -20,8 +20,7 @@ from lakebed import Error, Schema, SchemaMismatchError, UsageError
 from lakebed.clock import new_id
 from lakebed.files.formats.input_file import input_file
 from lakebed.files.formats.reading_options import ReadingOptions
-from lakebed.write.inferred_columns import inferred
-from lakebed.write.input_files import open_files
+from lakebed.write.input_files import inferred, open_files
 
 VALUES = {"name": "string", "n": "int32", "x": "double", "at": "timestamp[us, tz=UTC]", "day": "date32", "ok": "bool"}
 TEXT = """id,name,n,x,at,day,ok

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from lakebed.files.formats.json_columns import WrittenFloat, decode_array
-from lakebed.files.formats.json_lines import read_json_lines
+from lakebed.files.formats.json_lines import WrittenFloat, decode_array, read_json_lines
 
 
 @pytest.mark.parametrize(

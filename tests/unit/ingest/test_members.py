@@ -10,7 +10,7 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import SchemaMismatchError
 from lakebed.model.members import UnknownMemberError, check_members
-from lakebed.write import inferred_columns
+from lakebed.write import input_files
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 KINDS = {
@@ -87,10 +87,10 @@ def test_an_unknown_member_is_refused_with_its_row_and_its_path(tmp_path, path, 
 
 
 def test_a_member_that_only_later_rows_have_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(inferred_columns, "_INFERRED_ROWS", 2)
+    monkeypatch.setattr(input_files, "_INFERRED_ROWS", 2)
     path = tmp_path / "rows.json"
     path.write_text('{"k": 1, "v": {"x": 1}}\n' * 20_000 + '{"k": 2, "v": {"x": 1, "z": 7}}\n')
-    found = inferred_columns.inferred(inferred_columns.InputFile(str(path), str(path)))
+    found = input_files.inferred(input_files.InputFile(str(path), str(path)))
     table = new_table(Schema.from_arrow(found.columns, ["k"]))
 
     with pytest.raises(SchemaMismatchError, match=r"line 20001, column v.* has the member z"):

@@ -9,8 +9,7 @@ from lakebed.model.defaults import default_column
 from lakebed.model.row_kinds import KIND, RowKind, presence_name
 from lakebed.model.schema import Field, Generated
 from lakebed.write.conformer import REASON, Conformer
-from lakebed.write.operation import DELETE, LETTERS, UPSERT, Action, Operation
-from lakebed.write.row_encoder import RowEncoder
+from lakebed.write.row_encoder import DELETE, LETTERS, UPSERT, Action, Operation, RowEncoder
 
 SCHEMA = Schema({"k": "string"}, {"at": "int64"}, {"a": "int64", "b": pa.field("b", pa.string(), nullable=False)})
 HAS_A, HAS_B = (presence_name(SCHEMA.by_name[name]) for name in "ab")

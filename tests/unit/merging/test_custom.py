@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, Custom, RejectedError, Schema, SetMerge, UsageError
-from lakebed.files.merging import custom_functions, merge_query, rows_function
+from lakebed.files.merging import custom_functions, merge_query
+from lakebed.files.merging.custom_functions import CALL_ROWS, RowsFunction, WholeKeys
 from lakebed.files.merging.row_merger import RowMerger
-from lakebed.files.merging.rows_function import CALL_ROWS, RowsFunction, WholeKeys
 from lakebed.model.merge_modes import mode_of
 from lakebed.testing.merge_functions import check_merge_function
 
@@ -292,12 +292,12 @@ def test_calls_in_parts_give_the_same(pairs, cuts):
     for row in rows:
         wanted[row["k"]] = wanted.get(row["k"], 0) + row["n"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rows_function, "CALL_ROWS", 3)
+        patch.setattr(custom_functions, "CALL_ROWS", 3)
         assert called(summed, batches(rows, COUNTS, cuts)) == [{"k": k, "n": n} for k, n in wanted.items()]
 
 
 def test_a_key_is_in_one_call_if_its_rows_fit(monkeypatch):
-    monkeypatch.setattr(rows_function, "CALL_ROWS", 4)
+    monkeypatch.setattr(custom_functions, "CALL_ROWS", 4)
     calls = []
 
     def function(rows):
@@ -310,7 +310,7 @@ def test_a_key_is_in_one_call_if_its_rows_fit(monkeypatch):
 
 def test_a_function_that_keeps_too_many_rows_of_a_key_is_an_error_that_names_it():
     schema = Schema({"k": "string"}, {"s": "int64"}, ())
-    size = rows_function.KEY_ROWS_MAX + CALL_ROWS
+    size = custom_functions.KEY_ROWS_MAX + CALL_ROWS
     rows = pa.record_batch({"k": ["x"] * size, "s": np.arange(size)}, schema=schema.arrow)
     with pytest.raises(UsageError, match=r"keeps 132,768 rows .* for key \{'k': 'x'\}"):
         called(lambda given: given, [rows], schema)

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.files.merging.groups import Groups
-from lakebed.files.merging.reductions import reduced
+from lakebed.files.merging.aggregates import Groups, reduced
 
 DAYS = st.dates(dt.date(1900, 1, 1), dt.date(2200, 1, 1))
 VALUES: dict[pa.DataType, Any] = {

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.errors import SchemaMismatchError
-from lakebed.files.merging.groups import Groups
+from lakebed.files.merging.aggregates import Groups
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema, presence_name

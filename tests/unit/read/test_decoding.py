@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.files.parquet import memory_file
+from lakebed.files.parquet import page_decoder
 from lakebed.files.parquet.footer import read_footer
-from lakebed.files.parquet.memory_file import THREADS_BYTES
 from lakebed.files.parquet.open_files import OpenFile
-from lakebed.files.parquet.page_decoder import APART_CUTS, CACHED_PAGES, Cut, decoded
+from lakebed.files.parquet.page_decoder import APART_CUTS, CACHED_PAGES, THREADS_BYTES, Cut, decoded
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
 from tests.unit.read.cases import files_kept_in
@@ -184,12 +183,12 @@ def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dict
     path, footer, table = files[1]
     made = []
 
-    class Noting(memory_file.ParquetReader):
+    class Noting(page_decoder.ParquetReader):
         def open(self, *args, **options):
             super().open(*args, **options)
             made.append((set(self.schema_arrow.names), self.num_row_groups))
 
-    monkeypatch.setattr(memory_file, "ParquetReader", Noting)
+    monkeypatch.setattr(page_decoder, "ParquetReader", Noting)
     rows = [range(start, start + 50) for start in range(0, 100 * APART_CUTS, 100)]
     cuts = [Cut(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
     found = decoded(cuts, [SCHEMA.by_name[name] for name in ("k", "few")])

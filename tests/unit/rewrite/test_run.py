@@ -33,7 +33,7 @@ from lakebed.model.state.transactions import (
 )
 from lakebed.upkeep.compaction.run import compact, run_merge_task
 from lakebed.upkeep.compaction.run import prepare as prepare_compaction
-from lakebed.upkeep.rewrite import claims
+from lakebed.upkeep.rewrite import run
 from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.unit.cases import rewrite_tasks, rewritten
@@ -454,14 +454,14 @@ def test_rows_that_a_fence_removed_before_the_jobs_were_opened_are_not_written_a
     """The removal comes between the plan and the opening, so that its fence does not refuse the rewrite."""
     table = new_table(10, 30)
     table.write(batch([(k, 0, k, "") for k in range(40)]))
-    open_jobs = claims.Claims._open
+    open_jobs = run.Claims._open
 
     def after_a_removal(self, *given):
         monkeypatch.undo()
         table.remove(KeyRange((10,), (30,)), fence=True)
         open_jobs(self, *given)
 
-    monkeypatch.setattr(claims.Claims, "_open", after_a_removal)
+    monkeypatch.setattr(run.Claims, "_open", after_a_removal)
     rewritten(table, set={"n": "n + 1"})
     assert rows_of(table) == Counter((k, 0, k + 1, "") for k in range(40) if not 10 <= k < 30)
     state = table.state()
@@ -493,7 +493,7 @@ def test_what_a_compaction_holds_is_rewritten_when_it_has_ended(table, monkeypat
 
 def test_a_job_that_does_not_end_is_an_error(table, monkeypatch):
     before, version = rows_of(table), table.version
-    monkeypatch.setattr(claims, "WAIT_S", 0.1)
+    monkeypatch.setattr(run, "WAIT_S", 0.1)
     (name, *_) = table.state().files_of(table.state().partitions.ids[0])
     table.commit(OpenJob(job_over("compact-1", name.id)))
     with pytest.raises(Error, match="job compact-1 of table t still holds files") as caught:
@@ -568,7 +568,7 @@ def test_a_table_that_is_dropped_meanwhile_ends_the_rewrite(table, monkeypatch):
 
 
 def test_too_many_files_are_refused(table, monkeypatch):
-    monkeypatch.setattr(claims, "JOBS_MAX", 2)
+    monkeypatch.setattr(run, "JOBS_MAX", 2)
     with pytest.raises(Error, match="would concern 3 files, and 2 can change together") as caught:
         rewritten(table, set={"n": "0"})
     assert caught.value.code is Code.LIMIT_REACHED

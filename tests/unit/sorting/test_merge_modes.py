@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import Error
-from lakebed.files.sorting import merge, merge_parts, sort
+from lakebed.files.sorting import merge, sort
 from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
 from lakebed.files.sorting.sort import sort_chunks, sort_runs, write_spill
 from lakebed.model.keys import KeyRange
@@ -31,8 +31,8 @@ TINY = 1
 @pytest.fixture(autouse=True, scope="module")
 def few_inputs_in_a_plan():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge_parts, "_FAN_IN_MIN", 2)
-        patch.setattr(merge_parts, "_SLICE_ROWS", 3)
+        patch.setattr(merge, "_FAN_IN_MIN", 2)
+        patch.setattr(merge, "_SLICE_ROWS", 3)
         yield
 
 
@@ -156,7 +156,7 @@ def test_a_plan_that_loses_the_order_of_arrival_is_an_error():
 def test_one_key_in_every_input_comes_out_by_arrival(tmp_path, monkeypatch):
     """The engine knows then that all rows have equal keys; it may not take them in any order."""
     paths = [path for n in range(20) for path in write(tmp_path, Latest(), [row(1, 0, n, None), row(2, 0, n, None)])]
-    monkeypatch.setattr(merge_parts, "_FAN_IN_MIN", 50)
+    monkeypatch.setattr(merge, "_FAN_IN_MIN", 50)
     keys = SCHEMA.codec.encode_range(KeyRange.prefix(1))
 
     for _ in range(5):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.sorting import merge
-from lakebed.files.sorting.merge_parts import tiles
+from lakebed.files.sorting.merge import tiles
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from tests.unit.sorting.tables import small_layout
 

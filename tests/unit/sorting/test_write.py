@@ -17,8 +17,7 @@ import pytest
 from lakebed import Schema
 from lakebed.engine.datafusion import column, context, url
 from lakebed.errors import Error, SchemaMismatchError, StorageError
-from lakebed.files.parquet.file_writer import write_run
-from lakebed.files.parquet.key_filter import key_filter
+from lakebed.files.parquet.file_writer import key_filter, write_run
 from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting.merge import merge_stream
 from lakebed.files.sorting.sort import sort_runs

@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from lakebed import Schema
 from lakebed.read.rows import key_ranges
-from lakebed.spark.datasource.pushdown import push
+from lakebed.spark.datasource.options import push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
 KEYS = list(itertools.product(["", "a", "ab", "b", "\U0010ffff"], [-(2**31), -1, 0, 1, 2**31 - 1]))

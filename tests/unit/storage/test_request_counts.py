@@ -5,7 +5,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.clock import random_token
 from lakebed.server.service.service import Service
-from lakebed.storage.request_counts import SENT, RequestCounts, SentRequests
+from lakebed.storage.client_errors import SENT, RequestCounts, SentRequests
 from tests.clocks import set_clock
 
 

@@ -14,8 +14,7 @@ from lakebed.errors import Code
 from lakebed.table.tracker import recorder as recording
 from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_details
 from lakebed.table.tracker.recorder import NO_RUN, Recorder, current_run, noting
-from lakebed.table.tracker.records import read_newest_first
-from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
+from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun, read_newest_first
 
 EXPORT = Begun(operation="export", table="t", table_id="00000000-table", base_version=3)
 

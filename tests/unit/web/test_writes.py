@@ -17,8 +17,7 @@ from lakebed import clock
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import RequestLimits, make_app
-from lakebed.table.tracker.records import write_records
-from lakebed.table.tracker.runs import JobRun, RunOutcome
+from lakebed.table.tracker.runs import JobRun, RunOutcome, write_records
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, arrow_bytes, served
 
 T = "/v1/tables/t"

@@ -1,7 +1,7 @@
 """Reads CSV files batch by batch, with the types of a table or detected ones.
 
 :func:`detect` reads the first megabytes and determines how to read the file; :func:`batches` reads it with Arrow's
-parser (:mod:`lakebed.files.formats.csv_parser`) as text, which :mod:`lakebed.files.formats.csv_values` converts. If a
+parser (:mod:`lakebed.files.formats.csv_parser`) as text, which :mod:`lakebed.files.formats.csv_parser` converts. If a
 value does not fit, the file is read again to name its line. An empty cell is null. Empty quotes are an empty text, or
 null if columns of other types have such cells.
 
@@ -27,9 +27,8 @@ import pyarrow.compute as pc
 from pyarrow import csv as arrow_csv
 
 from lakebed.errors import Code, Error
-from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options
+from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options, typed
 from lakebed.files.formats.csv_records import ends_in_quotes, line_of, record_at, unclosed, unclosed_line
-from lakebed.files.formats.csv_values import typed
 from lakebed.files.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.files.formats.input_file import InputFile, reading
 from lakebed.files.formats.reading_options import ReadingOptions

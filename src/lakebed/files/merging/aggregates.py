@@ -5,14 +5,26 @@ the column's type is an error. Sums and products of floats depend in their last 
 sketches are randomised.
 
 Errors: :class:`DoesNotFit` and :class:`NotASketch`, with the number of the group.
+
+*Sums and extremes of groups by NumPy, for columns of numbers and times of a fixed width.*
+
+Rows of a group are neighbours, so one pass over the column is enough; Arrow hashes the number of each row's group,
+which takes ten times as long. The results are those of Arrow: nulls are ignored, and so is NaN by an extreme.
+
+Core function: :func:`reduced`. Pure.
+
+*Groups of neighbouring rows with equal keys, in sorted rows.*
+
+Core types: :class:`Groups`. Groups are numbered from 0 in the order of their rows; positions count rows of the table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,12 +32,142 @@ import pyarrow.compute as pc
 
 from lakebed import sketches
 from lakebed.errors import SchemaMismatchError
-from lakebed.files.merging.groups import Groups, take_or_null
-from lakebed.files.merging.reductions import reduced
-from lakebed.model.arrays import booleans
+from lakebed.model.arrays import Integers, booleans, raw
+from lakebed.model.key_columns import comparable
+from lakebed.model.key_types import key_type
 
-if TYPE_CHECKING:
-    from lakebed.model.arrays import Integers
+Flags = np.ndarray[Any, np.dtype[np.bool_]]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """The first positions of groups, ascending from 0, and the number of rows."""
+
+    starts: Integers
+    rows: int
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch, names: Sequence[str]) -> Groups:
+        """Return the groups of sorted rows by these columns, which have no nulls. Requires at least one row."""
+        begins = np.zeros(rows.num_rows, np.bool_)
+        begins[0] = True
+        for name in names:
+            begins[1:] |= _differ(rows.column(name))
+        return cls(np.flatnonzero(begins), rows.num_rows)
+
+    @property
+    def count(self) -> int:
+        """The number of groups."""
+        return len(self.starts)
+
+    @property
+    def alone(self) -> bool:
+        """Whether every group is a single row."""
+        return self.count == self.rows
+
+    @property
+    def lasts(self) -> Integers:
+        """Return the position of each group's last row."""
+        return np.append(self.starts[1:], self.rows) - 1
+
+    def numbers(self) -> Integers:
+        """Return the group number of each row."""
+        return np.repeat(np.arange(self.count), np.diff(np.append(self.starts, self.rows)))
+
+    def last_where(self, flags: Flags) -> Integers:
+        """Return the position of the last row of each group that has the flag; -1 if none has."""
+        return np.maximum.reduceat(np.where(flags, np.arange(self.rows), -1), self.starts)
+
+    def first_where(self, flags: Flags) -> Integers:
+        """Return the position of the first row of each group that has the flag; -1 if none has."""
+        positions = np.minimum.reduceat(np.where(flags, np.arange(self.rows), self.rows), self.starts)
+        return np.where(positions == self.rows, -1, positions)
+
+
+def _differ(column: pa.Array) -> Flags:
+    """Return for each value but the first whether it differs from the previous one; the column has no nulls."""
+    kind = key_type(column.type)
+    if kind is not None and kind.width in (4, 8) and not kind.has_nan:
+        # Takes a third of the time of Arrow's comparison, whose result is in bits.
+        bits = raw(column).view(f"<i{kind.width}").ravel()
+        differ: Flags = bits[1:] != bits[:-1]
+        return differ
+    column = comparable(column)
+    return booleans(pc.not_equal(column.slice(1), column.slice(0, len(column) - 1)))
+
+
+def take_or_null(column: pa.Array, positions: Integers) -> pa.Array:
+    """Return the values at these positions; null for -1."""
+    missing = positions < 0
+    if not missing.any():
+        return column.take(pa.array(positions))
+    return column.take(pa.array(np.where(missing, 0, positions), mask=missing))
+
+
+_INT64_MAX = 2**63 - 1
+
+Numbers = np.ndarray[Any, np.dtype[Any]]
+
+
+def reduced(name: str, column: pa.Array, groups: Groups) -> pa.Array | None:
+    """Return ``sum``, ``min`` or ``max`` of each group; None if the column, or the size of a sum, is not supported.
+
+    An extreme has the type of the column; a sum is int64 or double.
+    """
+    numbers = _numbers(column)
+    if numbers is None:
+        return None
+    kind = column.type
+    if not column.null_count:
+        combined = _reduceat(name, numbers.to_numpy(), groups)
+        return None if combined is None else _masked_array(combined, kind)
+    if pa.types.is_floating(kind):
+        # No float can stand for null, besides NaN and the infinities.
+        return None
+    filled = pc.fill_null(numbers, pa.scalar(_neutral(name, numbers.type), numbers.type))
+    combined = _reduceat(name, filled.to_numpy(), groups)
+    if combined is None:
+        return None
+    present = np.logical_or.reduceat(booleans(column.is_valid()), groups.starts)
+    return _masked_array(combined, kind, mask=~present)
+
+
+def _numbers(column: pa.Array) -> pa.Array | None:
+    """Return the column as NumPy numbers, without a copy; None if NumPy has no such type."""
+    kind = column.type
+    if pa.types.is_temporal(kind) and kind.bit_width in (32, 64):
+        return column.view(pa.int32() if kind.bit_width == 32 else pa.int64())
+    if pa.types.is_integer(kind) or kind in (pa.float32(), pa.float64()):
+        return column
+    return None
+
+
+def _neutral(name: str, kind: pa.DataType) -> int:
+    if name == "sum":
+        return 0
+    limits = np.iinfo(kind.to_pandas_dtype())
+    return int(limits.max if name == "min" else limits.min)
+
+
+def _reduceat(name: str, values: Numbers, groups: Groups) -> Numbers | None:
+    floating = values.dtype.kind == "f"
+    if name == "sum":
+        if floating:
+            with np.errstate(over="ignore", invalid="ignore"):
+                return np.add.reduceat(values, groups.starts, dtype=np.float64)
+        largest = max(abs(int(values.min())), abs(int(values.max())))
+        if largest * len(values) > _INT64_MAX:
+            return None
+        return np.add.reduceat(values, groups.starts, dtype=np.int64)
+    if floating:
+        return (np.fmin if name == "min" else np.fmax).reduceat(values, groups.starts)
+    return (np.minimum if name == "min" else np.maximum).reduceat(values, groups.starts)
+
+
+def _masked_array(values: Numbers, kind: pa.DataType, mask: Any = None) -> pa.Array:
+    array = pa.array(values, mask=mask)
+    return array.view(kind) if pa.types.is_temporal(kind) else array
+
 
 JOIN_SEPARATOR = ","
 

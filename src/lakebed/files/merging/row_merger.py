@@ -2,7 +2,7 @@
 
 Core types: :class:`RowMerger`, which reads the rows of several runs in one sorted stream and returns merged rows, batch
 by batch. It keeps two batches in memory, however many rows a key has; for ``Custom`` see
-:mod:`lakebed.files.merging.rows_function`.
+:mod:`lakebed.files.merging.custom_functions`.
 
 Rows come sorted by the keys of the merge schema (:func:`~lakebed.model.row_kinds.merge_schema`); rows with equal keys
 in order of arrival.
@@ -23,17 +23,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.errors import Code
-from lakebed.files.merging.aggregates import NORMALIZING, DoesNotFit, NotASketch, combine
-from lakebed.files.merging.custom_functions import function_of
-from lakebed.files.merging.groups import Groups, take_or_null
-from lakebed.files.merging.rows_function import WholeKeys
+from lakebed.files.merging.aggregates import NORMALIZING, DoesNotFit, Groups, NotASketch, combine, take_or_null
+from lakebed.files.merging.custom_functions import WholeKeys, function_of
 from lakebed.model.arrays import booleans
 from lakebed.model.merge_modes import Aggregate, Custom, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, is_hidden, presence_name
 
 if TYPE_CHECKING:
     from lakebed.errors import Error
-    from lakebed.files.merging.groups import Flags
+    from lakebed.files.merging.aggregates import Flags
     from lakebed.model.arrays import Integers
     from lakebed.model.schema import Schema
 

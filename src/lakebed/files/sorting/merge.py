@@ -19,7 +19,7 @@ The memory of a merge, and how the limit M bounds each part:
   Therefore the keys are divided into *slices* of at most M/4 bytes of input. Each slice is merged by a plan of its own,
   one after another, with a predicate that prunes row groups and pages. At each border between slices one page of each
   input is decoded twice, because the borders suit the statistics of pages
-  (:func:`~lakebed.files.sorting.merge_parts.tiles`).
+  (:func:`tiles`).
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
   output). The rows of a batch are limited so that these stay within M/2.
 * *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow input a
@@ -39,39 +39,65 @@ grew with every file; slices held 0.4 to 0.6 GB for 10 files, 0.8 for 40, 1.0 fo
 engine's allocator does not return all that is freed: the same slice merged again and again grew the process to about
 five times a slice. Smaller slices lower that, so slices are as small as the double work at their borders allows.
 
-By ``KeepAll``, row groups whose keys lie in no other input are copied, and only the ranges between them are merged
-(:mod:`lakebed.files.sorting.merge_copies`).
+By ``KeepAll``, row groups whose keys lie in no other input are copied, and only the ranges between them are merged.
 
 Rules. Local paths only; scratch files are deleted when a call ends, however it ends.
 
 Errors: DamagedError or SchemaMismatchError naming the input, StorageError if there is no room.
+
+*Divides a merge that does not fit into memory into levels of inputs and slices of keys. Only reads inputs.*
+
+Core functions: :func:`levels`, :func:`slices_of`.
+
+*Finds the parts that need no merge: successive row groups of one file, whose keys lie in no other input.*
+
+Runs of keys that grow with time overlap little, so most of their rows would be decoded, compared with nothing and
+encoded again. Such row groups are copied instead (:mod:`lakebed.files.parquet.group_copy`), and only the ranges
+between them are merged. A copy takes about a tenth of the work of a merge.
+
+Rules:
+
+* Only files that Lakebed wrote with exactly the columns of the schema are copied from.
+* A key's rows lie all in one stretch, or all outside: a range of keys that is merged must not miss or repeat them.
+* A stretch has at least an eighth of ``file_bytes``: it becomes a file of its own, and many small files would be worse
+  than the work that they save.
+* An input is taken to have keys anywhere between its first and its last, so that only one footer of each is read.
+
+Core: :func:`stretches`, :func:`gaps`. Reads inputs, writes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from itertools import zip_longest
+from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from datafusion import lit
 
-from lakebed.engine.datafusion import column, context, operators_of, passing, read_as, sort_order, url
+from lakebed.engine.datafusion import column, context, inside, operators_of, passing, read_as, sort_order, url
 from lakebed.errors import Code, Error
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
-from lakebed.files.parquet.group_copy import copy_groups
+from lakebed.files.parquet.group_copy import copy_groups, copyable, last_key
 from lakebed.files.parquet.layout import Layout, SortedFile
-from lakebed.files.sorting.merge_copies import gaps, stretches
-from lakebed.files.sorting.merge_inputs import MergeInput, open_input, put_into_arrow, read_through
-from lakebed.files.sorting.merge_parts import BATCH_ROWS_MIN, BATCHES_HELD, levels, slices_of
+from lakebed.files.sorting.merge_inputs import (
+    MergeInput,
+    first_keys,
+    open_input,
+    put_into_arrow,
+    read_through,
+    sample,
+    spans,
+)
 from lakebed.files.sorting.sort import write_spill
-from lakebed.model.keys import EncodedRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden
 from lakebed.model.schema import Schema
@@ -81,7 +107,203 @@ if TYPE_CHECKING:
     from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext
 
     from lakebed.engine.predicate import Predicate
+    from lakebed.files.parquet.footer import Footer
     from lakebed.model.merge_modes import MergeMode
+
+_COPIED_SHARE = 8
+"""The least size of a stretch, as a fraction of ``file_bytes``; the planner concatenates runs of such files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Successive row groups of an input, with all rows of the merge whose keys are in ``keys``."""
+
+    item: MergeInput
+    groups: range
+    keys: EncodedRange
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """A row group with its first key. Its rows have keys in ``keys``, which is wider where the end is not known."""
+
+    index: int
+    size_bytes: int
+    first: bytes
+    keys: EncodedRange
+
+
+def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None) -> list[Stretch]:
+    """Return the parts to copy in a merge of all rows in the key range, in key order; none if too little would be
+    saved.
+
+    Raises DamagedError for a footer that cannot be read, Error for row groups out of order.
+    """
+    bytes_min = max(1, layout.file_bytes // _COPIED_SHARE)
+    present = [item for item in inputs if item.rows]
+    if any(item.is_arrow for item in present) or all(item.file_bytes < bytes_min for item in present):
+        return []
+    footers = [copyable(item.path, layout.schema) for item in present]
+    if None in footers:
+        return []
+    every = [_groups(item, layout.schema, footer) for item, footer in zip(present, footers, strict=True) if footer]
+    bounds = [EncodedRange(groups[0].first, groups[-1].keys.max) for groups in every]
+    parts: list[Stretch] = []
+    for index, item in enumerate(present):
+        if item.file_bytes < bytes_min or item.is_wide:
+            continue
+        others = [*bounds[:index], *bounds[index + 1 :]]
+        alone = _alone(every[index], key_range or ALL_KEYS, others)
+        parts += _of_input(item, every[index], alone, schema=layout.schema, bytes_min=bytes_min)
+    return sorted(parts, key=lambda stretch: stretch.keys.min)
+
+
+def gaps(found: Sequence[Stretch], key_range: EncodedRange | None) -> Iterator[EncodedRange]:
+    """Return the ranges of keys before, between and behind the stretches, one more than those; some may be empty."""
+    whole = key_range or ALL_KEYS
+    begin: bytes | None = whole.min
+    for stretch in found:
+        assert begin is not None
+        yield EncodedRange(begin, stretch.keys.min)
+        begin = stretch.keys.max
+    yield EncodedRange(b"", b"") if begin is None else EncodedRange(begin, whole.max)
+
+
+def _alone(groups: Sequence[_Group], key_range: EncodedRange, others: Sequence[EncodedRange]) -> list[bool]:
+    """Return for each row group whether it lies in the key range, and outside the bounds of the other inputs."""
+    return [
+        key_range.covers(group.keys) and all(other.intersect(group.keys).empty for other in others) for group in groups
+    ]
+
+
+def _of_input(
+    item: MergeInput, groups: Sequence[_Group], alone: Sequence[bool], *, schema: Schema, bytes_min: int
+) -> Iterator[Stretch]:
+    """Return the stretches of row groups of one input that are ``alone``, of at least ``bytes_min``."""
+    for free, members in groupby(range(len(groups)), key=alone.__getitem__):
+        indices = list(members)
+        if not free or sum(groups[index].size_bytes for index in indices) < bytes_min:
+            continue
+        low, high = indices[0], indices[-1] + 1
+        # A key may have rows on both sides of a border between row groups.
+        while low < high and low and last_key(item.path, groups[low - 1].index, schema) == groups[low].first:
+            low += 1
+        while low < high < len(groups) and last_key(item.path, groups[high - 1].index, schema) == groups[high].first:
+            high -= 1
+        if sum(group.size_bytes for group in groups[low:high]) >= bytes_min:
+            keys = EncodedRange(groups[low].first, successor(last_key(item.path, groups[high - 1].index, schema)))
+            yield Stretch(item, range(groups[low].index, groups[high - 1].index + 1), keys)
+
+
+def _groups(item: MergeInput, schema: Schema, footer: Footer) -> list[_Group]:
+    """Return the row groups, each up to the first key of the next, and the last up to its upper bound."""
+    firsts = first_keys(item, schema)
+    # Long keys, and floats with NaN, have no bounds in the footer.
+    last = None if footer.groups[-1].keys.max is not None else last_key(item.path, firsts[-1][0].group, schema)
+    end = footer.groups[-1].keys.max if last is None else successor(last)
+    ends = [*(successor(first) for _, first in firsts[1:]), end]
+    return [
+        _Group(span.group, span.file_bytes, first, EncodedRange(first, above))
+        for (span, first), above in zip(firsts, ends, strict=True)
+    ]
+
+
+BATCHES_HELD = 8
+"""Batches of each input that a merge holds."""
+
+BATCH_ROWS_MIN = 256
+
+_FAN_IN_MIN = 12
+_INPUT_BYTES = 2 * 1024 * 1024
+_SLICE_ROWS = 40_000
+"""The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
+_SAMPLES = 8
+"""Sampled rows for a slice: the sizes of slices then vary by about a third."""
+
+
+def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[MergeInput]]:
+    """Return the groups of neighbours that are merged on their own first; one group if the inputs fit into one plan."""
+    parquet_bytes = sum(item.file_bytes for item in inputs if not item.is_arrow)
+    if any(item.is_arrow for item in inputs) and parquet_bytes > memory_limit_bytes // 4:
+        return [
+            part
+            for is_arrow, group in itertools.groupby(inputs, key=lambda item: item.is_arrow)
+            for part in ([[item] for item in group] if is_arrow else [list(group)])
+        ]
+    held_bytes = sum(_held_bytes(item) for item in inputs)
+    fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held_bytes))
+    if len(inputs) <= fan_in:
+        return [list(inputs)]
+    # Groups of equal size, or a last group of one file would only be copied.
+    count = -(-len(inputs) // fan_in)
+    return [list(inputs[i * len(inputs) // count : (i + 1) * len(inputs) // count]) for i in range(count)]
+
+
+def _held_bytes(item: MergeInput) -> int:
+    batches = (3 * item.batch_bytes) if item.is_arrow else (BATCHES_HELD * BATCH_ROWS_MIN * item.row_bytes)
+    return batches + (0 if item.is_arrow else _INPUT_BYTES)
+
+
+def slices_of(
+    inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
+) -> list[Expr | None]:
+    """Return conditions that divide the rows into disjoint slices in key order, each of at most M/4 bytes of input.
+
+    Rows with equal row key and sort key stay together, however many.
+    """
+    codec, key_range, known = schema.codec, ranges[0], [part for part in ranges[1:] if part is not None]
+    if any(item.is_arrow for item in inputs) or (key_range is None and len(known) == 1):
+        return [inside(codec, key_range)]
+    if known:
+        whole = EncodedRange(known[0].min, known[-1].max)
+        return [inside(codec, tile) for tile in tiles(codec, whole, [part.min for part in known[1:]])]
+    places = spans(inputs, schema, key_range)
+    total = sum(span.file_bytes for span in places)
+    overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
+    # A tile is up to twice as large.
+    size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 8))
+    if total <= size:
+        return [inside(codec, key_range)]
+    codec, whole = KeyCodec((*schema.row_key, *schema.sort_key)), key_range or ALL_KEYS
+    keys = codec.encode_columns(sample(places, schema, max(1, size // _SAMPLES))).to_pylist()
+    cuts = [key for key in dict.fromkeys(keys[_SAMPLES::_SAMPLES]) if key > whole.min and whole.contains(key)]
+    return [inside(codec, tile) for tile in tiles(codec, whole, cuts)]
+
+
+def tiles(codec: KeyCodec, key_range: EncodedRange, cuts: Sequence[bytes]) -> list[EncodedRange]:
+    """Divide a key range at about these ascending keys, each tile at most as large as two of the parts between them.
+
+    Pages have statistics of each field alone. So that a scan of a tile reads few pages of another one, the keys of a
+    tile agree in their first fields and have a range of values in one more field: a cut moves back to where the first
+    of its values begin, if the cut before it is below that. Further cuts are made where first values begin and end.
+    """
+    moved, before = [], key_range.min
+    for cut in cuts:
+        moved.append(next(start for start in _starts(codec, cut) if start > before))
+        before = cut
+    borders = [key_range.min]
+    for border in moved if key_range.max is None else [*moved, key_range.max]:
+        for start in _starts(codec, border):
+            if start > borders[-1]:
+                borders += [*_ends(codec, borders[-1], start), start]
+    if key_range.max is None:
+        borders += _ends(codec, borders[-1], None)
+    else:
+        borders.pop()
+    return [EncodedRange(low, high) for low, high in zip(borders, [*borders[1:], key_range.max], strict=True)]
+
+
+def _starts(codec: KeyCodec, key: bytes) -> list[bytes]:
+    """Return the least keys with the first value of a key, its first two values and so on, and the key itself."""
+    first = (KeyCodec(codec.fields[:count]).beginning(key) for count in range(1, len(codec.fields)))
+    return list(dict.fromkeys([*first, key]))
+
+
+def _ends(codec: KeyCodec, key: bytes, high: bytes | None) -> list[bytes]:
+    """Return the ends of all keys below ``high`` that agree with a key in some of its first values, ascending."""
+    ends = [successor(start) for start in reversed(_starts(codec, key)[:-1])]
+    return [end for end in dict.fromkeys(ends) if end is not None and (high is None or end < high)]
+
 
 _POOL_BYTES_MIN = 64 * 1024 * 1024
 """The engine fails beyond twice the limit; the smallest merge needs this much."""

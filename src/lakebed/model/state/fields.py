@@ -4,6 +4,8 @@ A document is a ``msgspec.Struct`` whose annotations are these types. It is chec
 and while it is read, so a value of a wrong type or range is neither stored nor accepted. The check is strict: ``true``
 and ``1.0`` are not whole numbers. A field that a newer version added is ignored; an unknown type of transaction is an
 error (:mod:`lakebed.model.state.codec`). Pure.
+
+*A data file as it is stored in log entries. Pure.*
 """
 
 from __future__ import annotations
@@ -12,12 +14,46 @@ import sys
 from typing import Annotated, Any, Self, TypeVar, get_args
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from lakebed.errors import Code
 from lakebed.model.checks import ID, INT64_MAX, TABLE_NAME, TAG_NAME
 from lakebed.model.documents import UNREADABLE
+from lakebed.model.files import DataFile
 from lakebed.model.keys import EncodedRange
+
+_HEX = ("min_key", "max_key", "bounds")
+
+
+class FileDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A data file as it is stored: the fields of a DataFile, bytes as hex digits."""
+
+    bounds: Hex = ""
+    markers: Whole = 0
+    id: Id
+    job: Id
+    rows: Positive
+    size_bytes: Positive
+    min_key: Hex
+    max_key: Hex
+    schema_version: Positive
+    last_modified_us: Whole
+    digest: str
+    footer_bytes: Whole
+    footer_digest: str
+
+    @classmethod
+    def of(cls, file: DataFile) -> FileDocument:
+        """Return the document of a file."""
+        values = {name: getattr(file, name) for name in cls.__struct_fields__}
+        return cls(**values | {name: values[name].hex() for name in _HEX})
+
+    def value(self) -> DataFile:
+        """Return the file of this document."""
+        values = asdict(self)
+        return DataFile(**values | {name: bytes.fromhex(values[name]) for name in _HEX})
+
 
 Document = TypeVar("Document")
 

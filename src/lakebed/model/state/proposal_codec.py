@@ -26,8 +26,7 @@ from lakebed.model.state.change_documents import (
     filter_change_document,
     schema_change_document,
 )
-from lakebed.model.state.fields import Whole, checked
-from lakebed.model.state.file_document import FileDocument
+from lakebed.model.state.fields import FileDocument, Whole, checked
 from lakebed.model.state.transactions import (
     AlterSettings,
     CloseJob,

@@ -5,9 +5,9 @@ the table's filter. Rows of a table with the mode ``Latest`` have a further colu
 whole row, 1 for a partial row, whose missing columns are null, and 2 for a delete. Rows that a write or a compaction
 has merged are one row. Rows with equal keys are in no particular order.
 
-*Apply.* A merge function (:mod:`lakebed.files.merging.rows_function`) is called over the merged rows that the table's
-filter shows: :func:`applied_scan` and :func:`applied_rows`. It gets whole keys with all columns; predicate, columns
-and limit apply to its result.
+*Apply.* A merge function (:mod:`lakebed.files.merging.custom_functions`) is called over the merged rows that the
+table's filter shows: :func:`applied_scan` and :func:`applied_rows`. It gets whole keys with all columns; predicate,
+columns and limit apply to its result.
 
 Errors: UsageError; those of :mod:`lakebed.files.merging.custom_functions` for the function.
 """
@@ -33,7 +33,7 @@ from lakebed.read.rows.row_stream import RowStream, Unfiltered, filtered
 
 if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
-    from lakebed.files.merging.rows_function import Function, RowsFunction
+    from lakebed.files.merging.custom_functions import Function, RowsFunction
     from lakebed.model.keys import EncodedRange
     from lakebed.read.snapshot.snapshot import Snapshot
 
@@ -78,8 +78,7 @@ def function_named(apply: str | Function) -> RowsFunction:
     """Return a function, or the installed one of that name: ``"highest"``, or ``"highest.2"`` for its second
     version.
     """
-    from lakebed.files.merging.custom_functions import installed
-    from lakebed.files.merging.rows_function import RowsFunction
+    from lakebed.files.merging.custom_functions import RowsFunction, installed
 
     if isinstance(apply, str):
         name, dot, version = apply.partition(".")
@@ -123,7 +122,7 @@ def applied_rows(now: Snapshot, rows: pa.Table, apply: str | Function, names: Se
 
 
 def _called(function: RowsFunction, now: Snapshot, rows: Iterable[pa.RecordBatch]) -> Generator[pa.RecordBatch]:
-    from lakebed.files.merging.rows_function import WholeKeys
+    from lakebed.files.merging.custom_functions import WholeKeys
 
     try:
         yield from WholeKeys(function, now.schema).merge(rows)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from datafusion import SessionContext
 
     from lakebed.engine.predicate import Predicate
-    from lakebed.files.merging.rows_function import Function
+    from lakebed.files.merging.custom_functions import Function
     from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import TableState
     from lakebed.read.drawing.pictures import Picture

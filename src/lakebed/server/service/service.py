@@ -36,8 +36,8 @@ from lakebed.server.service.recent_reads import RecentReads
 from lakebed.server.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.server.service.watch import Watch, error_now
 from lakebed.server.service.work import Done, carry_out
+from lakebed.storage.client_errors import SENT
 from lakebed.storage.disk_space import delete_abandoned_folders
-from lakebed.storage.request_counts import SENT
 from lakebed.table.instance import Instance
 from lakebed.table.tracker.recorder import noting
 from lakebed.table.tracker.runs import Begun

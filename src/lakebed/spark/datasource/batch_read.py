@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
     from lakebed.read.rows.plan import QueryPlan
     from lakebed.read.snapshot.snapshot import Snapshot
-    from lakebed.spark.datasource.pushdown import Pushed
+    from lakebed.spark.datasource.options import Pushed
     from lakebed.table.table import Table
 
 SUMMARY_THREADS = 16
@@ -131,7 +131,7 @@ class TableReader(DataSourceReader):
         """Derive key ranges from the filters, with the option ``push_filters``; returns those that are not done."""
         if not self._options.flag("push_filters"):
             return filters
-        from lakebed.spark.datasource.pushdown import push
+        from lakebed.spark.datasource.options import push
 
         self._pushed = pushed = push(filters, self._planned[1].schema)
         return [one for position, one in enumerate(filters) if position not in pushed.done]

@@ -90,7 +90,7 @@ class DefaultSource(DataSource):
     ) -> DataSourceStreamWriter:
         """Return a stream that writes rows with the columns of ``schema``. Raises UsageError below Spark 4.1."""
         _need((4, 1), "a stream that writes to a table", "write batches with foreachBatch and the option commit_id")
-        from lakebed.spark.datasource.stream_write import TableStreamWriter
+        from lakebed.spark.datasource.batch_write import TableStreamWriter
 
         return TableStreamWriter(self._given, schema, overwrite=overwrite)
 

@@ -4,11 +4,14 @@ Spark has fewer types than Arrow. Numbers without a sign become the next wider o
 times nanoseconds, bytes of a fixed size bytes, lists of a fixed size lists, UUIDs (in lower case) and JSON text, and
 timestamps of any unit microseconds. A value that a conversion would change is an error; nothing is rounded. Rows from
 Spark are converted back by the same casts in reverse, and each value is checked.
+
+*Translates schemas between Spark's types and Arrow's, by PySpark's own functions, whose options differ by version.*
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -17,7 +20,6 @@ from lakebed.model import types
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.type_names import JSON, UUID
 from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
-from lakebed.spark.arrow_types import arrow_of, spark_of
 from lakebed.write.row_encoder import RowEncoder
 
 if TYPE_CHECKING:
@@ -26,6 +28,32 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from lakebed.model.schema import Field, Schema
+
+
+def arrow_of(spark: StructType) -> pa.Schema:
+    """Return the Arrow schema in which Spark exchanges rows of these columns; timestamps with a zone are in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    # Up to Spark 4.1 there is a flag in its place, which is set by default.
+    zone: dict[str, Any] = {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+    return to_arrow_schema(spark, **zone)
+
+
+def spark_of(kind: pa.DataType, column: str) -> Any:
+    """Return Spark's type for an Arrow type, a timestamp without a zone being one. Raises UsageError if it has none."""
+    import pyspark
+    from pyspark.errors import PySparkTypeError
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    try:
+        return from_arrow_type(kind, prefer_timestamp_ntz=True)
+    except PySparkTypeError as error:
+        raise Code.TYPE_UNSUPPORTED(
+            f"column {column} is {kind}, which Spark {pyspark.__version__} does not support; leave it out with the "
+            "option columns, or use a later Spark",
+            column=column,
+        ) from error
+
 
 _PLAIN = {
     "uint8": pa.int16(), "uint16": pa.int32(), "uint32": pa.int64(), "uint64": pa.decimal128(20, 0),

@@ -4,7 +4,7 @@ A run that is recorded as running is *lost* if its process is known to have ende
 :data:`LOST_S`; the log then shows what it committed. An open job in a table's log without a matching recorded run was
 opened by a process whose records were lost or could not be written.
 
-Core types: :class:`RunFilter`, :class:`RunDetails`. Errors: those of :mod:`lakebed.table.tracker.records`;
+Core types: :class:`RunFilter`, :class:`RunDetails`. Errors: those of :mod:`lakebed.table.tracker.runs`;
 NotFoundError.
 """
 
@@ -24,8 +24,7 @@ from lakebed.errors import Code
 from lakebed.model.checks import shown
 from lakebed.model.operations import kind_of_job
 from lakebed.storage.processes import is_gone
-from lakebed.table.tracker.records import read_newest_first
-from lakebed.table.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun
+from lakebed.table.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun, read_newest_first
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -33,8 +33,16 @@ from lakebed.model.version import this_writer
 from lakebed.storage import telemetry
 from lakebed.storage.client_errors import scrubbed
 from lakebed.storage.processes import this_process
-from lakebed.table.tracker.records import trim_records, write_records
-from lakebed.table.tracker.runs import Begun, JobRun, RunError, RunOutcome, RunPlace, TaskRun
+from lakebed.table.tracker.runs import (
+    Begun,
+    JobRun,
+    RunError,
+    RunOutcome,
+    RunPlace,
+    TaskRun,
+    trim_records,
+    write_records,
+)
 
 if TYPE_CHECKING:
     from lakebed.model.reports import WorkReport

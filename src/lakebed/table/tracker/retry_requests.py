@@ -3,7 +3,7 @@
 ``lakebed jobs retry ID`` puts one. A service lists them at the beginning of a round, retries the jobs that it parked
 under these ids, and deletes the requests. A request for a job that another service parked is left to that service. If
 that service has ended, the request has no effect, since other services plan due work again, and is deleted with old
-records of jobs (:func:`lakebed.table.tracker.records.trim_records`).
+records of jobs (:func:`lakebed.table.tracker.runs.trim_records`).
 
 Errors: StorageError.
 """

@@ -7,15 +7,39 @@ run: a record that is lost, or could not be written, loses no row.
 Core types: :class:`JobRun`, :class:`TaskRun`. Pure: no I/O.
 
 Source: docs/jobs.md.
+
+*Records of job runs as objects: one object has many runs, is written once, and is never changed.*
+
+A process writes the runs that have changed since its last object, each whole: the newest record of a run is complete.
+Tasks are written once, when they have ended. Objects are in one folder per day and their names begin with the time, so
+that a reader finds the newest by one listing. They belong to the instance, not to a table: one object has the runs of
+all tables of a process.
+
+Errors: StorageError; DamagedError for an object that was altered. Nothing depends on the objects: a damaged one may be
+deleted. Source: docs/format.md.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from msgspec import Struct, structs
+
+from lakebed import clock
+from lakebed.errors import Code
+from lakebed.model.documents import reading
+from lakebed.model.files import RETRY_FOLDER, is_runs_name, run_of_retry, runs_folder, runs_name
+from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.version import this_writer
+from lakebed.storage.contract import PutOutcome
+
+if TYPE_CHECKING:
+    from lakebed.storage.contract import Listed, Storage
 
 
 class RunOutcome(StrEnum):
@@ -156,3 +180,98 @@ def task_document(task: TaskRun) -> dict[str, Any]:
     """Return a task as a document of plain values."""
     values = {name: getattr(task, name) for name in task.__struct_fields__}
     return values | {"error": None if task.error is None else structs.asdict(task.error), "seconds": task.seconds}
+
+
+FETCHES = 8
+"""Objects that a reader fetches at once."""
+
+REQUEST_S = 3_600.0
+"""A service takes a request to retry its parked jobs within seconds. An older request is for a service that has
+ended."""
+
+_DAY = "%Y%m%d"
+
+
+class _Line(Struct, frozen=True, omit_defaults=True):
+    """One line after the header: a run, or a task."""
+
+    run: JobRun | None = None
+    task: TaskRun | None = None
+
+
+class RunRecords(Struct, frozen=True):
+    """The contents of one object; ``stored`` is its last-modified time, by the store's clock."""
+
+    runs: tuple[JobRun, ...]
+    tasks: tuple[TaskRun, ...]
+    stored: datetime
+
+
+_DECODER = msgspec.json.Decoder(_Line)
+
+
+def write_records(storage: Storage, source: str, runs: Sequence[JobRun], tasks: Sequence[TaskRun]) -> None:
+    """Put one object with the current state of these runs and these tasks. Raises StorageError.
+
+    ``source`` names the writer, and ascends with each object: it orders objects of the same millisecond.
+    """
+    lines = [_Line(run=run) for run in runs] + [_Line(task=task) for task in tasks]
+    body = b"".join([msgspec.json.encode(line) + b"\n" for line in lines])
+    data = encode_document({"writer": this_writer(), "count": len(lines)}, body)
+    now = clock.now()
+    name = runs_name(now.strftime(_DAY), f"{int(now.timestamp() * 1000):012x}-{source}")
+    # One request, whatever its outcome: two objects may have the same records, and a process that ends need not wait.
+    if (outcome := storage.create(name, data)) is not PutOutcome.CREATED:
+        raise Code.STORE_UNAVAILABLE(f"records of job runs may not have been written: {name} is {outcome.value}")
+
+
+def read_newest_first(storage: Storage) -> Iterator[RunRecords]:
+    """Return the records of all objects, newest object first. Several are fetched ahead.
+
+    Lists the objects of today first, and those of all days only if more are needed.
+    """
+    seen: set[str] = set()
+    today = clock.now()
+    # Includes the day of a process whose clock is ahead, and of one that wrote just before midnight.
+    days = [(today + timedelta(days=days)).strftime(_DAY) for days in (1, 0)]
+    for folders in ([runs_folder(day) for day in days], [runs_folder()]):
+        found = [listed for folder in folders for listed in storage.list(folder) if is_runs_name(listed.name)]
+        fresh = sorted((one for one in found if one.name not in seen), key=lambda one: one.name, reverse=True)
+        seen |= {listed.name for listed in fresh}
+        yield from _read_records(storage, fresh)
+
+
+def trim_records(storage: Storage, kept_s: float) -> int:
+    """Delete the objects older than ``kept_s`` by the store's clock, and retry requests that no service took.
+
+    Returns the number of objects.
+    """
+    ages = [(one, kept_s) for one in storage.list(runs_folder()) if is_runs_name(one.name)]
+    ages += [(one, REQUEST_S) for one in storage.list(RETRY_FOLDER) if run_of_retry(one.name) is not None]
+    if not ages:
+        return 0
+    now = storage.now()
+    doomed = [one.name for one, age_s in ages if now - one.last_modified > timedelta(seconds=min(age_s, kept_s))]
+    storage.delete(doomed)
+    return len(doomed)
+
+
+def _read_records(storage: Storage, listed: Sequence[Listed]) -> Iterator[RunRecords]:
+    with ThreadPoolExecutor(FETCHES) as pool:
+        for start in range(0, len(listed), FETCHES):
+            some = listed[start : start + FETCHES]
+            # Without data, the object was deleted since the listing.
+            for one, data in zip(some, pool.map(lambda one: storage.get(one.name), some), strict=True):
+                if data is not None:
+                    yield _decoded(storage, one, data)
+
+
+def _decoded(storage: Storage, listed: Listed, data: bytes) -> RunRecords:
+    url = storage.object_url(listed.name)
+    with reading(f"{url} has no records of job runs; delete it, nothing depends on it", name=listed.name):
+        header = decode_document(data, url, "delete it, nothing depends on it")
+        found = [_DECODER.decode(line) for line in data.splitlines()[1:]]
+        if len(found) != header["count"]:
+            raise ValueError(f"{len(found)} records, not {header['count']}")
+    runs = tuple(line.run for line in found if line.run is not None)
+    return RunRecords(runs, tuple(line.task for line in found if line.task is not None), listed.last_modified)

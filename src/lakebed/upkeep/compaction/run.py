@@ -9,7 +9,7 @@ The life of a job; each step is an entry of the table's log:
 4. *close*, instead of 3: a task failed, or the user pressed Ctrl-C. A job is not closed after 3 was proposed: only a
    refusal means that 3 did not, and will not, take effect. Nothing is deleted here.
 
-Small files that reach many partitions are merged whole first (:mod:`lakebed.upkeep.compaction.whole_files`), and
+Small files that reach many partitions are merged whole first (:mod:`lakebed.upkeep.compaction.plan`), and
 the compaction is planned again. Runs that need no merge are concatenated, by an entry each.
 
 Jobs that a dead process left open are closed by the next compaction: at once if the process ran on this host and has

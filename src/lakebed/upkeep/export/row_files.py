@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakebed.clock import random_token
 from lakebed.errors import Code
-from lakebed.files.formats.json_columns import decode_array
+from lakebed.files.formats.json_lines import decode_array
 from lakebed.files.parquet.sizes import gather
 from lakebed.model.arrays import empty_batch
 from lakebed.model.extension_values import texts_of_uuids

@@ -26,8 +26,7 @@ import pyarrow as pa
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.write.file_pattern import FilePattern
-from lakebed.write.sources import files_below, without_own
+from lakebed.write.sources import FilePattern, files_below, without_own
 
 if TYPE_CHECKING:
     from lakebed.storage.contract import Storage

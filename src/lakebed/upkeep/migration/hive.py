@@ -2,7 +2,7 @@
 
 The layout of Hive, which Spark, pandas and DuckDB write as well. Rules. A value in the name of a folder replaces a
 column of the file. ``__HIVE_DEFAULT_PARTITION__`` is null. As for Hive, every file counts that is not hidden
-(:mod:`lakebed.write.file_pattern`), whatever its name: Hive's own files are called ``000000_0``.
+(:mod:`lakebed.write.sources`), whatever its name: Hive's own files are called ``000000_0``.
 
 Errors: DamagedError for a file that is not Parquet, which is never left out.
 """

@@ -32,7 +32,9 @@ from lakebed.model.state.transactions.job_changes import (
     JobDocument,
     OpenJob,
     OpenJobDocument,
+    ProposeJobs,
     ProposeOutput,
+    ProposeRewrite,
     Replace,
     ReplaceDocument,
 )
@@ -59,7 +61,6 @@ from lakebed.model.state.transactions.retention import (
     SetTag,
     Watermark,
 )
-from lakebed.model.state.transactions.rewrites import ProposeJobs, ProposeRewrite
 from lakebed.model.state.transactions.schema_changes import (
     AlterSchema,
     AlterSchemaDocument,

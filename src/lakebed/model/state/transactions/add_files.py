@@ -23,8 +23,7 @@ from lakebed.model.files import CommittedFile, DataFile, NewFile, PartitionFile,
 from lakebed.model.key_summaries import shares
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_filters import ages_by_sort_key
-from lakebed.model.state.fields import Whole
-from lakebed.model.state.file_document import FileDocument
+from lakebed.model.state.fields import FileDocument, Whole
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.model.state.table_state import Answer
 from lakebed.model.state.transactions.key_guard import KeyGuard

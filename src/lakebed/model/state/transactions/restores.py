@@ -25,8 +25,7 @@ from rpds import HashTrieMap
 from lakebed.errors import Code
 from lakebed.model.files import DataFile, Reference
 from lakebed.model.keys import EncodedRange
-from lakebed.model.state.fields import Hex, Positive
-from lakebed.model.state.file_document import FileDocument
+from lakebed.model.state.fields import FileDocument, Hex, Positive
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.model.state.transactions.add_files import committed_file, dropped, referred
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated

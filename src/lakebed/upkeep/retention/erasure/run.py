@@ -12,6 +12,13 @@ report. A file that is deleted meanwhile is skipped.
 Core types: :class:`ErasurePlace`, :class:`UnreadObject`, :class:`ErasureReport`.
 
 Errors: UsageError for a predicate that does not fit; StorageError if the store of the table does not answer.
+
+*Rows of submitted queries that the instance keeps: which objects may hold rows of a table, and when they are deleted.*
+
+A scan names its table. A statement may read a table if its text has the table's name; its rows are then searched, if
+they have the necessary columns.
+
+Core type: :class:`KeptRows`. Errors: StorageError.
 """
 
 from __future__ import annotations
@@ -19,13 +26,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Code, Error, NotFoundError, NotRetainedError, UsageError
+from lakebed.errors import Code, DamagedError, Error, NotFoundError, NotRetainedError, UsageError
 from lakebed.log import entry as entries
-from lakebed.model.files import data_folder, data_name, summary_name, table_prefix
+from lakebed.model.files import data_folder, data_name, query_object, summary_name, table_prefix
 from lakebed.model.html_tables import FactsView
 from lakebed.model.state.machine import TABLE
 from lakebed.read.inspect.copies import read_copies
@@ -33,8 +40,9 @@ from lakebed.read.snapshot.pins import read_pins
 from lakebed.storage import connect
 from lakebed.storage.external import options_for
 from lakebed.table.tracker.listing import read_failures
-from lakebed.upkeep.retention.erasure.key_search import KeySearch, counted, keys_in, keys_of_state
+from lakebed.table.tracker.submitted_queries import ROWS, QueryObjects, may_read
 from lakebed.upkeep.retention.erasure.plan import (
+    Going,
     Where,
     entry_going,
     file_going,
@@ -43,8 +51,15 @@ from lakebed.upkeep.retention.erasure.plan import (
     orphan_going,
     unnamed,
 )
-from lakebed.upkeep.retention.erasure.query_rows import kept_rows
-from lakebed.upkeep.retention.erasure.search import SearchedObject, SearchTask, Wanted
+from lakebed.upkeep.retention.erasure.search import (
+    KeySearch,
+    SearchedObject,
+    SearchTask,
+    Wanted,
+    counted,
+    keys_in,
+    keys_of_state,
+)
 from lakebed.upkeep.retention.run import last_modified_of
 from lakebed.write import batches as runner
 from lakebed.write.sources import is_gone
@@ -53,8 +68,57 @@ if TYPE_CHECKING:
     from lakebed.log.checkpoint import Head
     from lakebed.model.keys import KeyRange
     from lakebed.model.state.table_state import TableState
-    from lakebed.storage.contract import Listed
+    from lakebed.storage.contract import Listed, Storage
     from lakebed.table.table import Table
+    from lakebed.table.tracker.submitted_queries import FoundQuery, SubmittedQuery
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """What a query keeps: ``objects`` with rows, in the ``folder``; ``unclear`` is why there may be more, or come.
+
+    ``version`` is that of the table which a scan reads.
+    """
+
+    folder: str
+    objects: tuple[str, ...]
+    unclear: str | None
+    version: int | None
+    going: Going
+
+
+def kept_rows(storage: Storage, table_id: str, table: str) -> Iterator[KeptRows]:
+    """Return the queries that may have read the table and keep their rows in the instance."""
+    queries = QueryObjects(storage)
+    for found in queries.found():
+        try:
+            query = queries.query(found.id)
+        except NotFoundError:
+            # Deleted since it was listed, or the remains of a deleted query: the table of its rows is unknown.
+            yield _kept_rows(storage, found, None, None)
+        except DamagedError as error:
+            yield _kept_rows(storage, found, None, error.message)
+        else:
+            if query.url is None and may_read(query, table_id, table):
+                unclear = None if found.ended else "the query has not ended: it may still write such rows"
+                yield _kept_rows(storage, found, query, unclear)
+
+
+def _kept_rows(storage: Storage, found: FoundQuery, query: SubmittedQuery | None, unclear: str | None) -> KeptRows:
+    folder = query_object(found.id, ROWS)
+    # Objects that begin with an underscore are manifests, which have no rows.
+    names = [one.name for one in storage.list(folder)]
+    objects = tuple(name for name in names if not name.rpartition("/")[2].startswith("_"))
+    version = None if query is None or query.scan is None else query.scan.version
+    return KeptRows(folder, objects, unclear, version, _going(found, query))
+
+
+def _going(found: FoundQuery, query: SubmittedQuery | None) -> Going:
+    due: datetime | None = None
+    if query is not None and found.ended is not None:
+        due = found.ended + timedelta(seconds=query.kept_s)
+    return Going(f"lakebed gc, or a service, after it expires; now: lakebed query cancel {found.id}", due)
+
 
 Execute = runner.Execute[SearchTask, SearchedObject]
 """Runs search tasks."""
