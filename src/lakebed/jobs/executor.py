@@ -7,8 +7,8 @@ Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` 
 
 * A task gets its value pickled, like the function that it runs. What a task returns is data (MessagePack), and its type
   is checked when it is decoded: a cluster cannot run code on the driver. Both ends have one version of Lakebed.
-* Results are in the order of the values. A task that fails, or whose process dies, has an error as its result, so that
-  one bad file does not cost the others their work; the executor can be used afterwards.
+* Results are in the order of the values. A task that fails has its error as its result, so that one bad file does not
+  cost the others their work. A task whose process dies is tried again, or has an error as its result.
 * A value or function that cannot be pickled is an error of the call, which then runs nothing else.
 * An attempt writes only new names, so the number of attempts does not matter: only what came back is committed.
 * A call that is asked to stop (:class:`~lakebed.jobs.interrupt.Stop`) ends with a KeyboardInterrupt, and its tasks end.
@@ -130,7 +130,7 @@ class Executor(Protocol):
 
         ``made`` is the type of a result. A task may use ``memory_limit_bytes``. ``progress`` is called with how many of
         the ``rows`` are done, at last with all. The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if
-        the call was asked to stop, UsageError after :meth:`close`.
+        the call was asked to stop.
         """
 
     def call_thread(self, run: Callable[[], object]) -> threading.Thread:

@@ -187,6 +187,8 @@ class SparkExecutor:
         Raises Error if Spark gave up on a task because its worker died several times.
         """
         stop.check()
+        if not values:
+            return []
         session = self.session
         first = run.plan_tasks(len(values), application_of(session))
         with spark_job(session, stop, progress, JobSpan(0, rows, rows, len(values))):

@@ -19,7 +19,6 @@ import pytest
 
 from lakebed import Error, UsageError
 from lakebed.jobs.interrupt import Stop, call, current_stop
-from lakebed.jobs.job_progress import Progress
 from lakebed.jobs.worker_pool import BESIDE_BYTES, WorkerPool, available_cores, available_memory_bytes
 from tests.waiting import until
 
@@ -48,11 +47,6 @@ def is_gone(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except OSError:
         return True
-
-
-def test_results_come_in_the_order_of_the_tasks(pool: WorkerPool) -> None:
-    assert run(pool, "__import__('time').sleep(0.2)", *map(str, range(10))) == [None, *range(10)]
-    assert run(pool) == []
 
 
 def test_a_task_that_fails_has_its_error_as_result(pool: WorkerPool) -> None:
@@ -114,13 +108,6 @@ def test_scratch_of_killed_workers_goes_with_the_pool() -> None:
     assert isinstance(run(pool, DIE)[0], Error)
     pool.close()
     assert not Path(folder).exists()
-
-
-def test_progress_is_reported_as_tasks_finish(pool: WorkerPool) -> None:
-    progress: list[Progress] = []
-    pool.run(["1", "2", "3", "4"], eval, Any, Stop(), memory_limit_bytes=MIB, progress=progress.append, rows=100)
-    assert [one.rows_done for one in progress] == [0, 25, 50, 75, 100]
-    assert {one.rows_total for one in progress} == {100}
 
 
 def test_an_interrupt_kills_the_workers_of_the_call_and_leaves_the_pool_usable(
