@@ -223,16 +223,24 @@ class Service:
 
     def _serve(self) -> None:
         while not self._stopping.is_set():
-            try:
-                self._round()
-                self._error, pause_s = None, self._follower.pause_s()
-            except Exception as error:  # noqa: BLE001 - the service goes on, and says what it is
-                self._error, pause_s = error_now(error), self.limits.follow_s
-                self._report(f"a round failed: {self._error.message}")
-            subscriptions = self.hooks.subscriptions
-            subscriptions.look(self._follower.heads())
-            self._follower.follow_closely(subscriptions.tables(), clock.monotonic_s())
-            self._wake.wait(pause_s)
+            found = [self._error_of(step) for step in (self._round, self._look_at_subscribers)]
+            self._error = next((error for error in found if error is not None), None)
+            self._wake.wait(self._follower.pause_s() if self._error is None else self.limits.follow_s)
+
+    def _error_of(self, step: Callable[[], None]) -> LastError | None:
+        """Do a step of a round; return its error, with which the service goes on."""
+        try:
+            step()
+        except Exception as error:  # noqa: BLE001 - the service goes on, and says what it is
+            found = error_now(error)
+            self._report(f"a round failed: {found.message}")
+            return found
+        return None
+
+    def _look_at_subscribers(self) -> None:
+        subscriptions = self.hooks.subscriptions
+        subscriptions.look(self._follower.heads())
+        self._follower.follow_closely(subscriptions.tables(), clock.monotonic_s())
 
     def _round(self) -> None:
         """Collect finished operations, follow tables that are due to be checked, and begin due operations."""
