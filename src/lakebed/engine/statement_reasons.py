@@ -2,6 +2,8 @@
 
 The engine's parser reports what it expected and where. :func:`statement_reason` adds the words before that place and
 the likely mistake, such as a misspelt keyword, a quote that is not closed, or a clause of another dialect.
+:func:`plain_reason` translates messages about types that cannot be compared: the engine calls a UUID
+``FixedSizeBinary(16)``, and reports a range over values that it cannot compare as an internal bug.
 """
 
 from __future__ import annotations
@@ -10,8 +12,17 @@ import re
 from itertools import pairwise, takewhile
 
 from lakebed.engine.tokens import Token, tokens_of
-from lakebed.engine.type_reasons import plain_reason
 from lakebed.model.wording import did_you_mean, nearest, printable
+
+_REPORT = re.compile(r"\.?\s*This issue was likely caused by a bug in DataFusion's code\..*", re.DOTALL)
+_RULE = re.compile(r"^type_coercion caused by ")
+_TYPE_KIND = re.compile(
+    r"(?:Internal error|Error during planning): (?=Failed to coerce|Cannot infer|Can not find|There isn't)"
+)
+_BYTES = "FixedSizeBinary("
+_ADVICE = (
+    "; write bytes as X'…' with two hex digits each, and a uuid as text such as '6f9619ff-8b86-d011-b42d-00c04fc964ff'"
+)
 
 _SYNTAX = re.compile(r'SQL error: (?:ParserError|TokenizerError)\("(.*)"\)', re.DOTALL)
 _PLACE = re.compile(r" at Line: (\d+), Column: (\d+)$")
@@ -137,3 +148,9 @@ def _position(text: str, line: int, column: int) -> int:
     """Return the position of a line and a column, which count from 1."""
     lines = text.split("\n")
     return sum(len(one) + 1 for one in lines[: line - 1]) + column - 1
+
+
+def plain_reason(text: str) -> str:
+    """Return the message without the request to report a bug, and with how to write values compared with bytes."""
+    plain = _TYPE_KIND.sub("", _RULE.sub("", _REPORT.sub("", text)))
+    return plain + _ADVICE if _BYTES in plain and "Utf8" in plain else plain

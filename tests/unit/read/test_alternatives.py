@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.engine import complexity
-from lakebed.engine.alternatives import CHAIN_MIN, listed
-from lakebed.engine.complexity import fitted
+from lakebed.engine.complexity import CHAIN_MIN, fitted, listed
 from lakebed.engine.datafusion import context
 from lakebed.errors import UsageError
 

@@ -50,8 +50,7 @@ from lakebed import clock, sketches
 from lakebed.engine.complexity import fitted
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
-from lakebed.engine.statement_reasons import statement_reason
-from lakebed.engine.type_reasons import plain_reason
+from lakebed.engine.statement_reasons import plain_reason, statement_reason
 from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
 from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
 from lakebed.engine.workarounds.same_names import options_off
