@@ -17,8 +17,8 @@ import pytest
 import lakebed
 from lakebed import Schema, UsageError, clock
 from lakebed.model import types
-from lakebed.model.defaults import default_column
 from lakebed.model.validity import invalid, mended
+from lakebed.write.conformer import default_column
 from tests.workers import in_process
 
 SCHEMA = lakebed.Schema(

@@ -5,6 +5,12 @@ sorted by row key, then sort key. Keys have one of the types of :mod:`lakebed.mo
 values are of any Arrow type that Parquet can store. A key field may be *generated*, that is computed from other fields
 of its row whenever rows are added (:mod:`lakebed.write.conformer`).
 
+As JSON a schema has a stored form, with ids, and one that people write. Stored: ``{"version": 1, "row_key": [{"id": 1,
+"name": "k", "type": "string", "nullable": false}], …}``; a generated field has ``"generated": {"expression": SQL,
+"inputs": [names]}`` as well. Written: ``{"row_key": {"k": "string"}, …}``, where a field is a type, ``{"type": …,
+"nullable": …}`` or ``{"type": …, "generated": SQL}``. Each group of fields may have either form. Types are those of
+:mod:`lakebed.model.types`.
+
 Core types. :class:`Schema`, :class:`Field`, :class:`Generated`. Errors. UsageError for an invalid schema.
 """
 
@@ -18,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed.errors import Code
+from lakebed.errors import Code, UsageError
 from lakebed.model import types
 from lakebed.model.checks import check_flag, is_text, is_whole, repeated_names, shown
+from lakebed.model.documents import UNREADABLE, load
+from lakebed.model.foreign_errors import error_text
 from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.key_types import KEY_TYPES, key_type
 from lakebed.model.keys import KeyCodec
@@ -191,16 +199,12 @@ class Schema:
     @classmethod
     def from_json(cls, text: str | Mapping[str, Any]) -> Schema:
         """Make a schema from a document, or its text: the inverse of :meth:`to_json` and :meth:`declaration`."""
-        from lakebed.model.schema_documents import groups_from_json
-
-        groups, version = groups_from_json(text)
+        groups, version = _groups_from_json(text)
         return cls(*groups, version=version)
 
     def to_json(self) -> dict[str, Any]:
         """Return the schema as a JSON document, with ids."""
-        from lakebed.model.schema_documents import groups_to_json
-
-        return {"version": self.version} | groups_to_json(self)
+        return {"version": self.version} | _groups_to_json(self)
 
     def declaration(self) -> dict[str, Any]:
         """Return the schema as people write it, without ids: ``{"row_key": {"k": "string"}, "values": {"v":
@@ -209,9 +213,7 @@ class Schema:
         A field is a type, or ``{"type": …, "nullable": false}`` for a value that is never null, or ``{"type": …,
         "generated": SQL}``. Groups without fields are left out.
         """
-        from lakebed.model.schema_documents import declared_groups
-
-        return declared_groups(self)
+        return _declared_groups(self)
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
@@ -367,3 +369,99 @@ def _check(schema: Schema) -> None:
             raise Code.GENERATED_FIELD_INVALID(
                 f"field {field.name} is generated from {', '.join(unknown)}, which is not a field"
             )
+
+
+# -- documents ---------------------------------------------------------------------------------------------------------
+
+
+_GROUPS = ("row_key", "sort_key", "values")
+
+
+def _groups_from_json(text: str | Mapping[str, Any]) -> tuple[tuple[Any, Any, Any], Any]:
+    """Return row key, sort key and values as for :class:`Schema`, and the version, from a document or its text."""
+    try:
+        document = load(text) if isinstance(text, str) else text
+        row_key, sort_key, values = (document.get(name, {}) for name in _GROUPS)
+        unknown = set(document) - {*_GROUPS, "version"}
+    except UNREADABLE as error:
+        raise Code.SCHEMA_INVALID(
+            f"not a schema: expected JSON with row_key, sort_key and values ({error_text(error)})"
+        ) from error
+    if unknown:
+        names = ", ".join(sorted(map(shown, unknown)))
+        raise Code.SCHEMA_INVALID(f"not part of a schema: {names}; use row_key, sort_key, values")
+    return (_document_fields(row_key), _document_fields(sort_key), _document_fields(values)), document.get("version", 1)
+
+
+def _groups_to_json(schema: Schema) -> dict[str, Any]:
+    """Return the fields of a schema by group, with ids."""
+    groups = (schema.row_key, schema.sort_key, schema.values)
+    return {name: [_field_to_json(field) for field in group] for name, group in zip(_GROUPS, groups, strict=True)}
+
+
+def _declared_groups(schema: Schema) -> dict[str, Any]:
+    """Return the fields of a schema by group, as people write them, without empty groups."""
+    groups = {
+        "row_key": {f.name: _declared(f, nullable=False) for f in schema.row_key},
+        "sort_key": {f.name: _declared(f, nullable=False) for f in schema.sort_key},
+        "values": {f.name: _declared(f, nullable=True) for f in schema.values},
+    }
+    return {name: group for name, group in groups.items() if group}
+
+
+def _field_from_json(document: Any) -> Field:
+    """Return the field of a JSON document. A malformed document raises any exception
+    (:func:`lakebed.model.documents.reading`).
+    """
+    computed = document.get("generated", {"expression": "", "inputs": ()})
+    return Field(
+        document["id"],
+        document["name"],
+        types.from_json(document["type"]),
+        document["nullable"],
+        computed["expression"],
+        tuple(computed["inputs"]),
+    )
+
+
+def _field_to_json(field: Field) -> dict[str, Any]:
+    """Return the JSON document of a field, with its id."""
+    document = {
+        "id": field.id,
+        "name": field.name,
+        "type": types.to_json(field.returned_type),
+        "nullable": field.nullable,
+    }
+    computed = {"generated": {"expression": field.expression, "inputs": list(field.inputs)}} if field.expression else {}
+    return document | computed
+
+
+def _document_fields(group: Any) -> Any:
+    try:
+        if isinstance(group, dict):
+            return {name: _declared_type(kind) for name, kind in group.items()}
+        return [_field_from_json(document) for document in group]
+    except UsageError:
+        raise
+    except UNREADABLE as error:
+        raise Code.SCHEMA_INVALID(f"not a list of fields with id, name, type and nullable: {shown(group)}") from error
+
+
+def _declared_type(document: Any) -> Any:
+    match document:
+        case {"type": kind, "generated": str(expression)}:
+            return Generated(types.from_json(kind), expression)
+        case {"type": kind, "nullable": bool(nullable)}:
+            return pa.field("", types.from_json(kind), nullable)
+        case {"type": kind, **others} if not others:
+            return types.from_json(kind)
+        case _:
+            return types.from_json(document)
+
+
+def _declared(field: Field, *, nullable: bool) -> Any:
+    """Return the declared type of a field in a group whose fields are nullable, or not, by default."""
+    kind = name_of(field.returned_type)
+    if field.expression:
+        return {"type": kind, "generated": field.expression}
+    return kind if field.nullable is nullable else {"type": kind, "nullable": field.nullable}

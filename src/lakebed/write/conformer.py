@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
@@ -40,7 +41,6 @@ from lakebed.files.formats.text_types import usual_values
 from lakebed.files.parquet.sizes import decoded, decoded_rows, has_dictionary, row_ends, size_of, value_ends
 from lakebed.model import types, validity
 from lakebed.model.checks import near_names, repeated_names
-from lakebed.model.defaults import default_column
 from lakebed.model.extension_values import json_of, texts_of_uuids, uuids_of
 from lakebed.model.iso_times import has_expanded_years, iso_texts
 from lakebed.model.key_columns import comparable, same_key
@@ -535,3 +535,38 @@ def _drop_long_keys(sieve: _Sieve, schema: Schema) -> None:
     too_long = pc.greater(pc.binary_length(schema.codec.encode_columns(keys)), KEY_BYTES_MAX)
     said = f"the key is too long; at most {KEY_BYTES_MAX} bytes are allowed when encoded"
     sieve.drop(texts[0], too_long, Code.KEY_TOO_LONG, said)
+
+
+def default_column(kind: pa.DataType, rows: int) -> pa.Array:
+    """Return a column of ``rows`` default values, zero or empty: of a delete, which has only a key, in columns that are
+    not nullable. No reader sees them.
+    """
+    return pa.array([_default(kind)], kind).take(pa.array(np.zeros(rows, np.int64)))
+
+
+def _default(kind: pa.DataType) -> Any:
+    """Return the default value, as Arrow takes it for the type; nullable members are null."""
+    if pa.types.is_struct(kind):
+        members = [kind.field(index) for index in range(kind.num_fields)]
+        return {member.name: None if member.nullable else _default(member.type) for member in members}
+    if pa.types.is_fixed_size_list(kind):
+        return [_default(kind.value_type)] * kind.list_size
+    if pa.types.is_nested(kind):
+        return []
+    if kind == UUID:
+        return bytes(16)
+    if kind == JSON:
+        return "null"
+    if pa.types.is_fixed_size_binary(kind):
+        return bytes(kind.byte_width)
+    if pa.types.is_decimal(kind):
+        return Decimal(0)
+    if pa.types.is_float16(kind):
+        return np.float16(0)
+    if pa.types.is_boolean(kind):
+        return False
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        return 0
+    if pa.types.is_null(kind):
+        return None
+    return b"" if "binary" in str(kind) else ""

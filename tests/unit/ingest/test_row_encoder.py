@@ -5,10 +5,9 @@ import pytest
 
 from lakebed import Aggregate, First, KeepAll, Latest, Schema
 from lakebed.errors import Code, SchemaMismatchError, UsageError
-from lakebed.model.defaults import default_column
 from lakebed.model.row_kinds import KIND, RowKind, presence_name
 from lakebed.model.schema import Field, Generated
-from lakebed.write.conformer import REASON, Conformer
+from lakebed.write.conformer import REASON, Conformer, default_column
 from lakebed.write.row_encoder import DELETE, LETTERS, UPSERT, Action, Operation, RowEncoder
 
 SCHEMA = Schema({"k": "string"}, {"at": "int64"}, {"a": "int64", "b": pa.field("b", pa.string(), nullable=False)})

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import Aggregate, Schema, SchemaMismatchError, UsageError, sketches
 from lakebed.files.merging.row_merger import RowMerger
-from lakebed.model.sketch_layout import check_hll, check_kll_doubles
+from lakebed.sketches import check_hll, check_kll_doubles
 
 pytest.importorskip("datasketches")
 import datasketches
