@@ -71,5 +71,5 @@ def test_a_report_says_whether_there_was_work_and_which_part_failed():
     assert replace(failed, version=4).failure is None, "others were ingested"
     away = Code.STORE_UNAVAILABLE("the store does not answer")
     assert replace(failed, errors=(away,)).failure is away
-    assert (COMPACTED.rows_done, COMPACTED.bytes_done, COMPACTED.committed) == (10, KIB, 4)
+    assert (COMPACTED.done, COMPACTED.committed) == ((10, KIB), 4)
     assert ExportReport("t", 4, "s3://b/out", 8, 1, KIB).committed is None, "it changes no table"

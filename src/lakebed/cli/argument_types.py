@@ -7,14 +7,8 @@ hides its minus sign, and joins the words of an option's key, with :data:`MARK`;
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 import click
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from click.shell_completion import CompletionItem
 
 MARK = "\0"
 """No argument of a process contains it."""
@@ -40,23 +34,6 @@ class WholeNumber(click.IntRange):
     """Click's range of integers, under the name that its messages are to use."""
 
     name = "whole number"
-
-
-class NameOf(click.ParamType[str]):
-    """One of some names, which are known when a command is parsed: Click's choice takes them when it is defined."""
-
-    name = "choice"
-
-    def __init__(self, names: Callable[[], Iterable[str]]) -> None:
-        self._names = names
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name. Raises BadParameter for another one."""
-        return click.Choice(list(self._names())).convert(value, param, ctx)
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the names that begin so."""
-        return click.Choice(list(self._names())).shell_complete(ctx, param, incomplete)
 
 
 KEY_WORD: click.ParamType[str] = click.types.FuncParamType(lambda text: text.removeprefix(MARK))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import NameOf
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, columns, shown
@@ -52,7 +51,7 @@ _FAILED = frozenset([RunOutcome.FAILED, RunOutcome.LOST])
 @click.option("--failed", is_flag=True, help="Only jobs that failed, were lost, or had a failed task.")
 @click.option("--running", is_flag=True, help="Only jobs in progress.")
 @click.option("--parked", is_flag=True, help="Only jobs that are not retried until `lakebed jobs retry`.")
-@click.option("--operation", metavar="KIND", type=NameOf(work_kinds), help="Only jobs of this kind.")
+@click.option("--operation", metavar="KIND", type=click.Choice(work_kinds()), help="Only jobs of this kind.")
 @options.limit(f"The number of jobs to print. Default: {RUNS_SHOWN}, and all with --json.")
 @options.row_format
 def list_jobs(

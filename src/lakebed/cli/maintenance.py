@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from lakebed.cli import completions, options, upkeep
-from lakebed.cli.argument_types import NameOf
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline, progress_bar, report_line
@@ -320,7 +319,7 @@ _operations = click.argument(
     "operations",
     metavar="[OPERATION]...",
     nargs=-1,
-    type=NameOf(lambda: OPERATIONS),
+    type=click.Choice(list(OPERATIONS)),
     required=False,
 )
 

@@ -65,14 +65,9 @@ class WorkReport(FactsView):
         return self.version
 
     @property
-    def rows_done(self) -> int | None:
-        """The rows to record as done; None: those of the last progress."""
-        return None
-
-    @property
-    def bytes_done(self) -> int | None:
-        """The bytes to record as done; None: those of the last progress."""
-        return None
+    def done(self) -> tuple[int | None, int | None]:
+        """The rows and bytes to record as done; None: those of the last progress."""
+        return None, None
 
 
 class AddedFiles(WorkReport):
@@ -86,14 +81,9 @@ class AddedFiles(WorkReport):
     repeated: bool
 
     @property
-    def rows_done(self) -> int:
-        """The rows that were added."""
-        return self.rows
-
-    @property
-    def bytes_done(self) -> int:
-        """The bytes of their files."""
-        return self.size_bytes
+    def done(self) -> tuple[int, int]:
+        """The rows that were added, and the bytes of their files."""
+        return self.rows, self.size_bytes
 
     def added(self, verb: str, rows_written: int) -> str:
         """Return what was added as a text; ``rows_written`` are fewer than the rows if equal keys were merged."""

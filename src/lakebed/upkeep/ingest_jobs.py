@@ -260,14 +260,9 @@ class IngestReport(WorkReport):
         return self.error
 
     @property
-    def rows_done(self) -> int:
-        """The rows that were read."""
-        return self.rows_read
-
-    @property
-    def bytes_done(self) -> int:
-        """The bytes of their sources."""
-        return self.source_bytes
+    def done(self) -> tuple[int, int]:
+        """The rows that were read, and the bytes of their sources."""
+        return self.rows_read, self.source_bytes
 
 
 @dataclass(slots=True)

@@ -79,9 +79,9 @@ class RefreshReport(WorkReport):
         return self.until == self.since and not self.anew
 
     @property
-    def rows_done(self) -> int:
+    def done(self) -> tuple[int, None]:
         """The rows that were read."""
-        return self.rows_read
+        return self.rows_read, None
 
 
 def view_source(view: Table) -> ViewSource:

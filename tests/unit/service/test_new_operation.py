@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,6 +66,15 @@ class Sealing(TableOperation):
 @pytest.fixture(autouse=True)
 def _known(monkeypatch):
     monkeypatch.setitem(operations.OPERATIONS, Sealing.name, Sealing())
+    _forget_commands()
+    yield
+    _forget_commands()
+
+
+def _forget_commands():
+    """Have the commands imported again: they know the operations that there are when they are defined."""
+    for module in ("jobs", "maintenance"):
+        sys.modules.pop(f"lakebed.cli.{module}", None)
 
 
 @pytest.fixture

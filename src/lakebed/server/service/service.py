@@ -35,18 +35,21 @@ from lakebed.server.service.plan import Due, ServiceLimits, choose, failed, succ
 from lakebed.server.service.recent_reads import RecentReads
 from lakebed.server.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.server.service.watch import Watch, error_now
-from lakebed.server.service.work import Done, carry_out
+from lakebed.storage import telemetry
 from lakebed.storage.client_errors import SENT
 from lakebed.storage.disk_space import delete_abandoned_folders
 from lakebed.table.instance import Instance
 from lakebed.table.tracker.recorder import noting
 from lakebed.table.tracker.runs import Begun
-from lakebed.upkeep.compaction.failed_partitions import PARTITION_TRIES_MAX, is_fault
+from lakebed.upkeep.compaction.failed_partitions import PARTITION_TRIES_MAX, FailedPartitions, is_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.jobs.executor import Launcher
+    from lakebed.jobs.job_progress import Callback
+    from lakebed.jobs.pipeline import Pipeline
+    from lakebed.table.table import Table
 
 START_S = 2.0
 """How long the first look at all tables may hold up the start."""
@@ -71,13 +74,21 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
+class _Finished:
+    """The result of an operation, as a sentence; ``error`` is why a part of it failed."""
+
+    text: str
+    error: Error | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class _Ended:
     """How an operation ended, and the versions of the table before and after it; no outcome: it was cancelled."""
 
     running: _Running
     before: int
     after: int
-    outcome: Done | BaseException | None
+    outcome: _Finished | BaseException | None
 
 
 class Service:
@@ -275,7 +286,7 @@ class Service:
     def _carry_out(self, running: _Running, watch: Watch) -> None:
         """Run the operation and record its outcome, in a separate thread."""
         before = after = watch.summary.version
-        outcome: Done | BaseException | None = None
+        outcome: _Finished | BaseException | None = None
         recorded: list[BaseException] = []
         try:
             assert self.engines is not None
@@ -283,8 +294,8 @@ class Service:
             with self.engines.pipeline(running.due.size_bytes) as pipeline:
                 before = table.state().version
 
-                def work() -> Done:
-                    return carry_out(
+                def work() -> _Finished:
+                    return _perform(
                         running.due.operation,
                         pipeline,
                         table,
@@ -329,7 +340,7 @@ class Service:
         now_s = clock.monotonic_s()
         record = watch.records[operation]
         watch.note(operation, last_ended=clock.now())
-        if isinstance(outcome, Done):
+        if isinstance(outcome, _Finished):
             if record.failures:
                 self._report(f"table {running.name}: {operation} succeeded after {record.failures} failures")
             watch.records[operation] = succeeded(record, now_s, ended.before, ended.after)
@@ -389,3 +400,20 @@ def _by_name(table: TableStatus) -> str:
 def _is_gone(error: BaseException) -> bool:
     """Return whether the table was dropped during an operation."""
     return isinstance(error, Error) and error.code in (Code.TABLE_DROPPED, Code.TABLE_NOT_FOUND)
+
+
+def _perform(name: str, pipeline: Pipeline, table: Table, failures: FailedPartitions, progress: Callback) -> _Finished:
+    """Run the operation. Raises its errors, but not those of partitions, which ``failures`` records."""
+    operation = OPERATIONS[name]
+    known = failures if operation.merges else FailedPartitions()
+    with telemetry.span("operation", operation=name, table=table.id, outcome="failed") as span:
+        try:
+            report = operation.run(replace(pipeline.maintenance(table, progress), failures=known))
+        except KeyboardInterrupt:
+            span.labels["outcome"] = "cancelled"
+            raise
+        if report.error is not None and not operation.merges:
+            raise report.error
+        span.labels["outcome"] = "succeeded" if known.error is None else "partly"
+    waits = f"; no more, because {report.unfinished}" if report.unfinished else ""
+    return _Finished(f"{report.summary}{waits}{known.summary}", known.error)

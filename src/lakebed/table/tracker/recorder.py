@@ -346,7 +346,8 @@ class RunHandle:
 
     def reported(self, report: ReportType) -> ReportType:
         """Record the result of the run, and return it. A run without work leaves no record."""
-        self.progress(rows_done=report.rows_done, bytes_done=report.bytes_done)
+        rows, size_bytes = report.done
+        self.progress(rows_done=rows, bytes_done=size_bytes)
         if (failure := report.failure) is not None:
             self.failed(failure)
         elif report.idle:

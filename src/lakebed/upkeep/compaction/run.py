@@ -115,14 +115,9 @@ class CompactionReport(WorkReport):
         return self.waits
 
     @property
-    def rows_done(self) -> int:
-        """The rows that were merged."""
-        return self.rows
-
-    @property
-    def bytes_done(self) -> int:
-        """The bytes of their files."""
-        return self.bytes_in
+    def done(self) -> tuple[int, int]:
+        """The rows that were merged, and the bytes of their files."""
+        return self.rows, self.bytes_in
 
 
 @dataclass(frozen=True, slots=True)

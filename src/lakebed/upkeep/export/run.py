@@ -113,14 +113,9 @@ class ExportReport(WorkReport):
         return None
 
     @property
-    def rows_done(self) -> int:
-        """The rows that were written."""
-        return self.rows
-
-    @property
-    def bytes_done(self) -> int:
-        """The bytes of their files."""
-        return self.size_bytes
+    def done(self) -> tuple[int, int]:
+        """The rows that were written, and the bytes of their files."""
+        return self.rows, self.size_bytes
 
 
 ExportResult = tuple[ExportedFile, ...] | Error

@@ -68,9 +68,9 @@ class MigrationReport(WorkReport):
         return f"{count_text(self.rows_read, 'row')} migrated{of}; {counted}"
 
     @property
-    def rows_done(self) -> int:
+    def done(self) -> tuple[int, None]:
         """The rows that were read."""
-        return self.rows_read
+        return self.rows_read, None
 
 
 @dataclass(frozen=True, slots=True)
