@@ -69,8 +69,9 @@ def test_services_that_are_named_are_asked_for_their_reads(
         with lakebed.connect(service) as there:
             for _ in range(3):
                 there.table("readings").get("Ulm", 1)
-            with pytest.raises(lakebed.UsageError):
+            with pytest.raises(lakebed.UsageError) as refused:
                 there.table("readings").get("Ulm", "one")
+            assert refused.value.code is Code.KEY_UNPARSABLE
         assert re.search(r"a second in the last \d+ s, p50 [0-9.e+]+ ms, p99 [0-9.e+]+ ms", cli("status").out)
         (asked,) = cli("--json", "status").json["services"]
         assert (asked["url"], asked["reads"]["reads"] >= 3, asked["error"]) == (service, True, None)

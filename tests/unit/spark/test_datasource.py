@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.engine import datafusion
+from lakebed.errors import Code
 from lakebed.log.through_service import CommitService
 from lakebed.spark import datasource
 from lakebed.spark.datasource import spark_columns
@@ -257,8 +258,9 @@ def test_files_that_were_given_up_meanwhile_are_reported_by_the_task(instance):
     partitions = reader.partitions()
     table.remove(lakebed.KeyRange())
     collect_garbage(table)
-    with pytest.raises(NotRetainedError):
+    with pytest.raises(NotRetainedError) as refused:
         list(reader.read(partitions[0]))
+    assert refused.value.code is Code.DATA_FILE_NOT_RETAINED
 
 
 # -- writing ----------------------------------------------------------------------------------------------------
