@@ -116,7 +116,7 @@ def test_a_function_that_fails_fails_the_compaction_and_leaves_the_table(table, 
 def test_a_process_without_the_function_neither_reads_nor_writes_nor_compacts(table, monkeypatch):
     version = table.version
     with monkeypatch.context() as patch:
-        patch.setattr(custom_functions, "entry_points", lambda group: ())
+        patch.setattr("importlib.metadata.entry_points", lambda **_: ())
         custom_functions.installed.cache_clear()
         for ask in (lambda: contents(table), lambda: table.get("a"), lambda: table.write(WRITES[0])):
             with pytest.raises(UsageError, match="on Spark workers as well") as caught:
