@@ -21,7 +21,6 @@ Source: docs/decisions/0039-tasks-run-in-worker-processes.md.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import platform
@@ -47,6 +46,7 @@ from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.storage.disk_space import scratch_prefix
+from lakebed.storage.worker_process import answer_pipe, close_pipes, exit_text, start_worker
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import WORKERS, TaskRun
 
@@ -60,14 +60,6 @@ BESIDE_BYTES = 300 * 1024 * 1024
 
 MEMORY_SHARE = 0.8
 """The share of the machine's memory that tasks may use together by default; the rest is for other processes."""
-
-_START = """
-import json, sys
-sys.path[:] = json.loads(sys.stdin.buffer.readline())
-from lakebed.jobs.worker_pool import main
-main()
-"""
-"""The worker finds modules where this process finds them, and not in the current folder (``-P``)."""
 
 _EXIT_S = 10
 """How long a worker that closed its stdout may take to exit."""
@@ -266,23 +258,7 @@ class _TaskWorker:
     """One worker process. Used by one thread at a time, except :meth:`kill`."""
 
     def __init__(self, scratch: str) -> None:
-        if not sys.executable:
-            raise Code.WORKER_NOT_STARTED("sys.executable is empty, so worker processes cannot be started: use Spark")
-        inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
-        try:
-            self._process = subprocess.Popen(  # noqa: S603 - this Python, with the program above
-                [sys.executable, "-P", "-c", _START],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=inherited | {"TMPDIR": scratch},
-                # Ctrl-C reaches only this process, which then ends the workers.
-                process_group=0,
-            )
-        except OSError as error:
-            raise Code.WORKER_FAILED(
-                f"cannot start a worker process: {error}; free memory or processes, or use Spark"
-            ) from error
-        self._greeting: bytes = json.dumps(sys.path).encode() + b"\n"
+        self._process = start_worker(__name__, scratch)
 
     def ask(self, message: bytes) -> bytes | None:
         """Hand over a task and wait for the answer; None if the worker died."""
@@ -290,8 +266,6 @@ class _TaskWorker:
         assert stdin is not None
         assert stdout is not None
         try:
-            stdin.write(self._greeting)
-            self._greeting = b""
             _write_frame(stdin, message)
         except BrokenPipeError:
             return None
@@ -304,15 +278,15 @@ class _TaskWorker:
         except subprocess.TimeoutExpired:
             self.kill()
             code = self._process.wait()
-        self._close_pipes()
+        close_pipes(self._process)
         if code == -signal.SIGKILL:
             return Code.WORKER_KILLED(
                 "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
                 "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
                 exit_code=code,
             )
-        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
-        return Code.WORKER_FAILED(f"the worker process of a task {how}; see what it wrote to stderr", exit_code=code)
+        how = exit_text(code)
+        return Code.WORKER_FAILED(f"the worker process of a task died with {how}; see its stderr", exit_code=code)
 
     def has_ended(self) -> bool:
         """Return whether the process is gone."""
@@ -327,14 +301,7 @@ class _TaskWorker:
         """Kill the process, wait for it and close its pipes."""
         self.kill()
         self._process.wait()
-        self._close_pipes()
-
-    def _close_pipes(self) -> None:
-        for pipe in (self._process.stdin, self._process.stdout):
-            if pipe is not None:
-                # Closing flushes what the worker did not read.
-                with contextlib.suppress(BrokenPipeError):
-                    pipe.close()
+        close_pipes(self._process)
 
 
 def _end_all(workers: set[_TaskWorker], scratch: tempfile.TemporaryDirectory[str]) -> None:
@@ -352,9 +319,7 @@ def main() -> None:
     # Before DataFusion is imported.
     leave_pandas_out()
     on_one_core()
-    # What a library prints must not get between the answers.
-    answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    answers = answer_pipe()
     messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(sys.stdin.buffer, messages), daemon=True).start()
     while True:

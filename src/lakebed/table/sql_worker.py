@@ -22,6 +22,7 @@ from lakebed.errors import encode_error
 from lakebed.model.arrays import empty_batch, leave_pandas_out
 from lakebed.model.documents import dump, load
 from lakebed.read.sql.limited import ERROR_MARK, held_bytes
+from lakebed.storage.worker_process import answer_pipe
 from lakebed.table import opening
 
 if TYPE_CHECKING:
@@ -53,9 +54,7 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
 
     ``engine_of`` gives the engine for a request, and the memory of its pool; by default that of the instance.
     """
-    # Output of libraries must not get into the answer.
-    answer = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
+    answer = answer_pipe()
     leave_pandas_out()
     place = load(sys.stdin.buffer.readline())
     lake = None

@@ -60,7 +60,7 @@ def test_a_task_whose_worker_is_killed_has_that_as_result_and_the_others_go_on(p
     assert (first, last) == (1, 2)
     assert "was killed (SIGKILL), as the system does when memory is short; use fewer workers" in str(killed)
     assert killed.facts["exit_code"] == -9
-    assert "exited with code 7" in str(ended)
+    assert "died with exit code 7" in str(ended)
     assert run(pool, "3", "4", "5") == [3, 4, 5]
 
 

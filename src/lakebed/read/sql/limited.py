@@ -25,7 +25,6 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import threading
 import weakref
 from dataclasses import dataclass
@@ -41,6 +40,7 @@ from lakebed.model.documents import dump, load
 from lakebed.model.frames import Frames
 from lakebed.storage import connect, telemetry
 from lakebed.storage.disk_space import scratch_prefix
+from lakebed.storage.worker_process import close_pipes, exit_text, start_worker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,13 +53,6 @@ POLL_S = 0.02
 
 _STDERR_BYTES_MAX = 1024 * 1024
 _TEXT_CHARACTERS_MAX = 500
-
-_START = """
-import importlib, json, sys
-sys.path[:] = json.loads(sys.stdin.buffer.readline())
-importlib.import_module(sys.argv[1]).main()
-"""
-"""Finds modules where this process finds them, and not in the current folder (``-P``)."""
 
 _ALLOCATORS = {"MIMALLOC_ARENA_EAGER_COMMIT": "0"}
 """Without it, allocators reserve 2 GiB ahead of use, which RLIMIT_DATA counts."""
@@ -171,22 +164,11 @@ class StatementWorker:
             raise Code.INSTANCE_IN_MEMORY(
                 f"{place['url']} is in the memory of this process, so a worker cannot run a statement with limits on it"
             )
-        if not sys.executable:
-            raise Code.WORKER_NOT_STARTED(
-                "cannot start a worker: this Python does not know the path of its executable; leave out limits"
-            )
         self._limits = Limits(None, None)
         # What it spills and copies is deleted even if it is killed.
         self._folder = TemporaryDirectory(prefix=scratch_prefix("statement"), ignore_cleanup_errors=True)
-        self._process = subprocess.Popen(  # noqa: S603 - Python itself, with a program of ours
-            [sys.executable, "-P", "-c", _START, module],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            bufsize=0,
-            env={**_ALLOCATORS, **os.environ, "TMPDIR": self._folder.name},
-            # Ctrl-C interrupts this process only, which ends the worker.
-            process_group=0,
+        self._process = start_worker(
+            module, self._folder.name, stderr=subprocess.PIPE, bufsize=0, variables=_ALLOCATORS
         )
         self._stderr = b""
         self._ready_at: float | None = None
@@ -196,7 +178,7 @@ class StatementWorker:
         self._watcher = threading.Thread(target=self._watch, name="lakebed-statement", daemon=True)
         os.set_blocking(self._pipe("stderr").fileno(), False)
         self._watcher.start()
-        self._write(dump(sys.path) + b"\n" + dump(dict(place)) + b"\n")
+        self._write(dump(dict(place)) + b"\n")
 
     @property
     def is_alive(self) -> bool:
@@ -248,7 +230,7 @@ class StatementWorker:
         error = decode_error(load(document.encode())) if mark else None
         text = error.message if error else document
         code = self._process.returncode
-        by = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+        by = exit_text(code)
         out_of_memory = next(filter(_OUT_OF_MEMORY.search, text.splitlines()), None)
         if limit is not None and (out_of_memory or (code in _MEMORY_SIGNALS and "panicked" not in text)):
             why = _tail(out_of_memory) if out_of_memory else f"it died with {by}"
@@ -269,9 +251,7 @@ class StatementWorker:
         self._kill()
         if threading.current_thread() is not self._watcher:
             self._watcher.join()
-        for name in ("stdin", "stdout", "stderr"):
-            with contextlib.suppress(OSError):
-                self._pipe(name).close()
+        close_pipes(self._process)
         self._folder.cleanup()
 
     # -- watching -----------------------------------------------------------------------------------------------
