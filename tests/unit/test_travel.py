@@ -197,8 +197,9 @@ def test_what_a_collection_deleted_cannot_be_read_and_the_window_is_named(table,
             table.at(version=version)
         assert caught.value.kind == "not_retained"
     assert keys_of(table.at(version=6)) == [1, 2, 3]
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         before.scan().read_all()
+    assert raised.value.code is Code.DATA_FILE_NOT_RETAINED
 
 
 def test_a_tag_keeps_the_files_of_its_number_until_it_goes(table, tmp_path):
@@ -220,8 +221,9 @@ def test_a_tag_keeps_the_files_of_its_number_until_it_goes(table, tmp_path):
         table.tag("late", 4)
     table.untag("early")
     assert collect_garbage(table).files == 2
-    with pytest.raises(NotRetainedError):
+    with pytest.raises(NotRetainedError) as raised:
         table.at(version=3)
+    assert raised.value.code is Code.VERSION_NOT_RETAINED
 
 
 def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path, monkeypatch):

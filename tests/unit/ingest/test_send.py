@@ -52,8 +52,9 @@ def test_a_refused_write_leaves_nothing():
     table = made("ab")
     table.commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, 2**60))
     before = objects(table)
-    with pytest.raises(RejectedError):
+    with pytest.raises(RejectedError) as raised:
         table.write(rows("c"))
+    assert raised.value.code is Code.FILE_TOO_OLD
     assert objects(table) == before
 
 
@@ -85,8 +86,9 @@ def test_after_an_unknown_outcome_the_files_stay(fault):
     storage = FaultyStorage(
         table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))])
     )
-    with pytest.raises(UnknownOutcomeError):
+    with pytest.raises(UnknownOutcomeError) as raised:
         on(table, storage).write(rows("c"))
+    assert raised.value.code is Code.COMMIT_UNKNOWN
     storage.settle()
     assert len(objects(table)) == 2
     assert letters(on(table)) == ("ab" if fault is Fault.FAIL_BEFORE else "abc")
@@ -120,8 +122,9 @@ def test_a_store_that_does_not_answer_is_not_asked_to_delete():
     table = made("ab")
     rules = [Rule(Fault.FAIL_BEFORE, "send", calls={1}), Rule(Fault.FAIL_BEFORE, "delete")]
     storage = FaultyStorage(table.storage, FaultPlan(rules))
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError) as raised:
         on(table, storage).write(rows("c"))
+    assert raised.value.code is Code.STORE_UNAVAILABLE
     assert storage.fired[Fault.FAIL_BEFORE] == 1
 
 

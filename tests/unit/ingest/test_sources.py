@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, StorageError, UsageError
+from lakebed.errors import Code
 from lakebed.write import sources
 from lakebed.write.conformer import Conformer
 
@@ -163,8 +164,9 @@ def test_what_is_no_regular_file_is_no_source(tmp_path, odd):
 
 def test_a_folder_by_the_name_of_a_file_is_a_folder(tmp_path):
     (tmp_path / "x.parquet").mkdir()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         sources.find_files(tmp_path / "x.parquet")
+    assert raised.value.code is Code.SOURCE_NOT_FOUND
     pq.write_table(ROWS, tmp_path / "x.parquet" / "in.parquet")
     assert found(tmp_path, "*.parquet") == ["x.parquet/in.parquet"]
 

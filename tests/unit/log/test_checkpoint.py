@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from lakebed import clock
-from lakebed.errors import DamagedError, NotRetainedError, StorageError, UsageError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UsageError
 from lakebed.log import checkpoint
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.outcomes import Committed
@@ -284,8 +284,9 @@ def test_a_store_that_fails_under_an_open_state_is_reported_and_tried_again(stor
     with_checkpoint(store)
     failing = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "fetch", calls=[1])]))
     state = log_on(failing).follow()
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError) as raised:
         state.held_by(1)
+    assert raised.value.code is Code.STORE_UNAVAILABLE
     assert state.held_by(1) == log.head.state.held_by(1)
 
 
@@ -385,8 +386,9 @@ def test_segments_that_no_snapshot_names_are_swept_when_they_are_old(store, monk
     assert log.checkpoints.delete_unnamed(timedelta()) == 0
     assert log_on(store).follow() == log.head.state
     store.replace(checkpoint_name(LOG), b"{}")
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         log.checkpoints.delete_unnamed(timedelta())
+    assert raised.value.code is Code.DOCUMENT_DAMAGED
 
 
 def test_processes_that_commit_once_each_write_checkpoints_too(store):

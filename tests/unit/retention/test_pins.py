@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from lakebed import clock
-from lakebed.errors import ContentionError, DamagedError, NotFoundError, NotRetainedError, UnsupportedFormatError
+from lakebed.errors import Code, ContentionError, DamagedError, NotFoundError, NotRetainedError, UnsupportedFormatError
 from lakebed.model.files import pin_name
 from lakebed.model.stored_documents import encode_document
 from lakebed.read.snapshot.pins import Pin, read_pins
@@ -74,8 +74,9 @@ def test_an_older_number_can_be_pinned(table):
     with table.pin(3) as snapshot:
         assert cleaned(table).pinned == 2
         assert (snapshot.version, letters(snapshot)) == (3, "abcdef")
-        with pytest.raises(NotRetainedError):
+        with pytest.raises(NotRetainedError) as raised:
             table.at(version=3)
+        assert raised.value.code is Code.VERSION_NOT_RETAINED
     with pytest.raises(NotRetainedError), table.pin(3):
         pytest.fail("pinned what is not kept")
     with pytest.raises(NotFoundError, match="version 99 does not exist"), table.pin(99):
@@ -108,8 +109,9 @@ def test_a_reader_that_is_overtaken_by_a_collection_starts_anew(table, operation
         assert len(pins(table)) == 1
         assert collect_garbage(on(table)).pinned == 0
         assert letters(snapshot) == "abcdefghi"
-    with pytest.raises(NotRetainedError):
+    with pytest.raises(NotRetainedError) as raised:
         table.at(version=4)
+    assert raised.value.code is Code.VERSION_NOT_RETAINED
 
 
 def test_a_reader_that_asks_for_a_number_that_is_given_up_meanwhile_is_refused(table):
@@ -191,10 +193,12 @@ def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
         report = collect_garbage(on(table, Ahead(table.storage, HOUR + dt.timedelta(seconds=60))))
         assert (report.files, report.pinned) == (3, 0)
         assert pins(table) == []
-        with pytest.raises(NotRetainedError):
+        with pytest.raises(NotRetainedError) as raised:
             letters(snapshot)
-        with pytest.raises(NotRetainedError):
+        assert raised.value.code is Code.DATA_FILE_NOT_RETAINED
+        with pytest.raises(NotRetainedError) as raised:
             snapshot.get("a")
+        assert raised.value.code is Code.DATA_FILE_NOT_RETAINED
 
 
 def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypatch):

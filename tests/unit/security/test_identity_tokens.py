@@ -9,7 +9,7 @@ from joserfc.jwk import ECKey, KeySet, RSAKey
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import AccessError, NotFoundError, UsageError
+from lakebed.errors import AccessError, Code, NotFoundError, UsageError
 from lakebed.server.security.authentication import BearerAuthenticator
 from lakebed.server.security.identity_tokens import LEEWAY_S, IdentityRules, IdentityTokens
 from lakebed.server.security.principal import Permission
@@ -86,8 +86,9 @@ def test_a_signed_token_becomes_a_principal_with_the_mapped_roles(identities):
     ],
 )
 def test_a_token_with_other_claims_is_refused(identities, changes):
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         identities.principal_of(signed(**changes))
+    assert raised.value.code is Code.NOT_AUTHENTICATED
 
 
 def test_a_token_ends_a_little_after_it_expires(identities, monkeypatch):
@@ -147,14 +148,16 @@ def test_a_forged_token_is_refused_and_not_repeated(identities, forged):
 
 def test_a_new_key_set_is_used_as_soon_as_its_file_changes(identities, keys, caplog):
     new = RSAKey.generate_key(2048, {"kid": "new"})
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         identities.principal_of(signed(new))
+    assert raised.value.code is Code.NOT_AUTHENTICATED
     fresh = keys.with_suffix(".new")
     fresh.write_text(json.dumps(KeySet([new]).as_dict(private=False)))
     fresh.replace(keys)
     identities.principal_of(signed(new))
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         identities.principal_of(signed())
+    assert raised.value.code is Code.NOT_AUTHENTICATED
     keys.write_text("no key set")
     identities.principal_of(signed(new))
     assert "stay in force" in caplog.text
@@ -175,5 +178,6 @@ def test_tokens_of_both_kinds_pass_one_authenticator(identities, access):
     assert authenticator.authenticate(f"Bearer {signed()}").name == "jwt:ann@x.example"
     with pytest.raises(AccessError, match="unknown, or was revoked"):
         authenticator.authenticate("Bearer lakebed_00")
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         access.check_roles(["god"])
+    assert raised.value.code is Code.ROLE_NOT_FOUND

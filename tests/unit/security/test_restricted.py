@@ -8,7 +8,7 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Latest, Schema
-from lakebed.errors import AccessError, NotFoundError, UsageError
+from lakebed.errors import AccessError, Code, NotFoundError, UsageError
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
 from lakebed.server.security.sql import run_statement
@@ -203,8 +203,9 @@ def test_sql_does_not_know_other_tables(lake):
     with pytest.raises(NotFoundError) as caught:
         sql(lake, "SELECT * FROM u")
     assert "tables: t" in caught.value.message
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         sql(lake, 'SELECT * FROM "u$raw"')
+    assert raised.value.code is Code.TABLE_NOT_FOUND
 
 
 def test_changes_are_those_of_visible_rows(lake, tmp_path):
@@ -261,8 +262,9 @@ def test_every_read_of_a_table_is_restricted_or_refused():
 
 
 def test_functions_and_pins(part):
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         part.scan(apply=lambda rows: rows)
+    assert raised.value.code is Code.PERMISSION_MISSING
     with part.pin() as pinned:
         assert shown(pinned.scan()) == SHOWN
 

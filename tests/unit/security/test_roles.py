@@ -1,6 +1,6 @@
 import pytest
 
-from lakebed.errors import AccessError, UsageError
+from lakebed.errors import AccessError, Code, UsageError
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import BUILT_IN, Role
 
@@ -25,8 +25,9 @@ def test_a_role_on_some_tables_gives_nothing_on_others_nor_on_all():
     some = principal(ON_T)
     some.require(Permission.READ, "t")
     for table in ("u", None):
-        with pytest.raises(AccessError):
+        with pytest.raises(AccessError) as raised:
             some.require(Permission.READ, table)
+        assert raised.value.code is Code.PERMISSION_MISSING
     assert some.visible(["s", "t"]) == ["t"]
 
 
@@ -54,8 +55,9 @@ def test_restrictions_add_up_and_no_other_role_lifts_them():
 def test_a_principal_with_a_part_of_a_table_may_not_change_it_nor_see_its_files():
     part = principal(BUILT_IN["admin"], FILTERED)
     part.require(Permission.READ, "t")
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         part.require(Permission.WRITE, "t")
+    assert raised.value.code is Code.PERMISSION_MISSING
     with pytest.raises(AccessError, match="sees only a part"):
         part.require_all_rows("t")
     with pytest.raises(AccessError, match="every table"):
@@ -83,5 +85,6 @@ def test_a_role_comes_back_from_its_document():
     role = Role("r", Permission.READ, frozenset({"t", "s"}), "n > 1", frozenset({"x"}), (("y", "NULL"),))
     assert Role.from_json(role.to_json()) == role
     for broken in ({}, role.to_json() | {"tables": "t"}, role.to_json() | {"permission": "god"}):
-        with pytest.raises(UsageError):
+        with pytest.raises(UsageError) as raised:
             Role.from_json(broken)
+        assert raised.value.code is Code.ROLE_INVALID

@@ -5,7 +5,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.errors import AccessError, DamagedError, ExistsError, NotFoundError, StorageError, UsageError
+from lakebed.errors import AccessError, Code, DamagedError, ExistsError, NotFoundError, StorageError, UsageError
 from lakebed.server.security import stored
 from lakebed.server.security.principal import Permission
 from lakebed.server.security.roles import Role
@@ -80,8 +80,9 @@ def test_a_revoked_token_is_refused_once_the_list_is_too_old(storage, time):
     access.principal_of(secret)
     stored.revoke_token(storage, token.id)
     time.passed = stored.AGE_MAX_S
-    with pytest.raises(AccessError):
+    with pytest.raises(AccessError) as raised:
         access.principal_of(secret)
+    assert raised.value.code is Code.NOT_AUTHENTICATED
     with pytest.raises(NotFoundError, match="no token with the id"):
         stored.revoke_token(storage, token.id)
 
@@ -127,8 +128,9 @@ def test_roles_are_created_once_and_dropped_once(storage):
     stored.create_role(storage, role)
     assert stored.roles_of(storage) == {"r": role}
     for taken in (Role("r", Permission.ADMIN), Role("admin", Permission.READ)):
-        with pytest.raises(ExistsError):
+        with pytest.raises(ExistsError) as raised:
             stored.create_role(storage, taken)
+        assert raised.value.code is Code.ROLE_EXISTS
     stored.drop_role(storage, "r")
     with pytest.raises(NotFoundError, match="the roles: read, write, admin"):
         stored.drop_role(storage, "r")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
 from lakebed.model.files import CommittedFile
 from lakebed.model.state import columns
 from lakebed.model.state.columnar_codecs import FILES, REQUESTS
@@ -75,9 +75,11 @@ def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(monk
 
 def test_what_is_no_segment_is_damage():
     rows = Columns(REQUESTS).rewritten({"a": Answer(1, 0), "b": Answer(2, 0)}).segments[0].rows().batch
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         Segment.of(FILES, rows)
-    with pytest.raises(DamagedError):
+    assert raised.value.code is Code.CHECKPOINT_DAMAGED
+    with pytest.raises(DamagedError) as raised:
         Segment.of(REQUESTS, rows.slice(0, 0))
+    assert raised.value.code is Code.CHECKPOINT_DAMAGED
     with pytest.raises(DamagedError, match="overlap"):
         Columns(REQUESTS, [Segment.of(REQUESTS, rows), Segment.of(REQUESTS, rows)])

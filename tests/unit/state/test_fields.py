@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
+from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError, UsageError
 from lakebed.model.state import catalog, fields
 from lakebed.model.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
 from lakebed.model.state.checkpoint_codec import of_table, to_table
@@ -72,8 +72,9 @@ def test_a_document_without_one_of_its_fields_is_damage(name):
             if field in OPTIONAL:
                 continue
             mangled = with_value(documents()[name], path, {k: v for k, v in value.items() if k != field})
-            with pytest.raises(DamagedError):
+            with pytest.raises(DamagedError) as raised:
                 decode_transaction(as_line(mangled))
+            assert raised.value.code is Code.DOCUMENT_DAMAGED
 
 
 def test_a_field_that_a_newer_version_added_is_ignored():
@@ -118,8 +119,9 @@ def test_a_state_with_a_field_of_another_type_is_damage():
         for value in (0.5, "a text", [[None]], {"x": None}):
             if name == "table" and isinstance(value, str):
                 continue
-            with pytest.raises(DamagedError):
+            with pytest.raises(DamagedError) as raised:
                 to_table(document | {name: value}, {})
+            assert raised.value.code is Code.DOCUMENT_DAMAGED
 
 
 @pytest.mark.parametrize(
@@ -160,8 +162,9 @@ def test_the_catalog_is_held_to_its_types_as_well(change):
     ],
 )
 def test_a_strange_change_of_the_catalog_is_damage(document):
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         catalog.decode_change(as_line(document))
+    assert raised.value.code is Code.DOCUMENT_DAMAGED
 
 
 def test_a_strange_state_of_the_catalog_is_damage():
@@ -170,5 +173,6 @@ def test_a_strange_state_of_the_catalog_is_damage():
     )
     assert catalog.decode_state(document).named("t")
     for name in document:
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedError) as raised:
             catalog.decode_state(document | {name: "a text"})
+        assert raised.value.code is Code.DOCUMENT_DAMAGED

@@ -130,8 +130,9 @@ def test_a_mode_that_cannot_be_is_refused(mode, said):
 
 @pytest.mark.parametrize("make", [lambda: Aggregate({"v": "median"}), lambda: Aggregate(["v"]), lambda: Latest(by="v")])
 def test_a_mode_is_checked_when_it_is_made(make):
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError) as raised:
         make()
+    assert raised.value.code is Code.MERGE_MODE_INVALID
 
 
 # -- jobs -------------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@ partition."""
 
 import pytest
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
 from lakebed.model.files import Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.model.partitions import Partitions
@@ -88,8 +88,9 @@ def test_a_split_that_does_not_fit_is_damage(cuts, reference):
         {partition: tuple(map(key, keys)) for partition, keys in cuts.items()},
         (Reference(file, partition, 1, True, file),),
     )
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         apply(state, bad, state.version + 1)
+    assert raised.value.code is Code.TRANSACTION_IMPOSSIBLE
 
 
 # -- joins ------------------------------------------------------------------------------------------------------
@@ -142,8 +143,9 @@ def test_a_join_that_does_not_fit_is_damage():
     for bad in (JoinPartitions((1, 2), ()), JoinPartitions((3, 2), ()), JoinPartitions((1, 9), state.references_of(1))):
         with pytest.raises(DamagedError):
             apply(state, bad, state.version + 1)
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         Partitions().join(())
+    assert raised.value.code is Code.STATE_INCONSISTENT
 
 
 # -- removals ---------------------------------------------------------------------------------------------------
@@ -305,5 +307,6 @@ def test_a_file_that_reaches_over_a_partition_is_asked_for_the_ranks_of_its_ends
 
 
 def test_a_removal_from_a_partition_that_is_not_there_is_damage():
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         apply(table(), RemoveRange((span("am"),), False, UNCUT, (7,)), 2)
+    assert raised.value.code is Code.TRANSACTION_IMPOSSIBLE

@@ -3,7 +3,7 @@
 import pytest
 from msgspec import structs
 
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.transactions import (
     AlterSettings,
@@ -131,5 +131,6 @@ def test_there_is_room_for_so_many_requests(monkeypatch):
 def test_requests_that_do_not_fit_are_damage():
     state = step(table(), submit("r1"))
     for bad in (submit("r1"), submit("r2", "r2"), FailRequest("r9", "x"), RejectRequest("r9", "x")):
-        with pytest.raises(DamagedError):
+        with pytest.raises(DamagedError) as raised:
             apply(state, bad, state.version + 1)
+        assert raised.value.code is Code.TRANSACTION_IMPOSSIBLE

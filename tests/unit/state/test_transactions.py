@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from lakebed.errors import DamagedError, UnsupportedFormatError
+from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import RowFilter
@@ -267,10 +267,12 @@ def test_an_unknown_transaction_stops_and_a_mangled_one_is_damage():
         codec.decode_transaction(b'{"type":"from_the_future","files":[1]}')
     with pytest.raises(UnsupportedFormatError, match="upgrade"):
         codec.decode_transaction(b'{"type":"raise_watermark","mark":"from_the_future","value":1}')
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         codec.decode_transaction(b'{"type":"add_files","files":[{}]}')
-    with pytest.raises(DamagedError):
+    assert raised.value.code is Code.DOCUMENT_DAMAGED
+    with pytest.raises(DamagedError) as raised:
         to_table({"version": 1}, {})
+    assert raised.value.code is Code.DOCUMENT_DAMAGED
 
 
 @pytest.mark.parametrize("change", ["unknown file", "unknown partition", "rows", "twice", "out of reach", "lowered"])
@@ -287,5 +289,6 @@ def test_applying_what_does_not_fit_is_damage(change):
         "out of reach": AddFiles((file,), (type(reference)("f2", 2, 2, True, "r"),)),
         "lowered": RaiseWatermark(Watermark.EARLIEST_RETAINED_VERSION, 0),
     }[change]
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         apply(state, bad, state.version + 1)
+    assert raised.value.code is Code.TRANSACTION_IMPOSSIBLE

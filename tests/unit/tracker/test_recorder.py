@@ -281,11 +281,13 @@ def test_an_object_that_is_damaged_is_named(lake: lakebed.Instance, tracker: Rec
     header = json.loads(data.splitlines()[0])
     for damaged in (b"", b"[]\n", data.splitlines()[0], data + b"{}\n", data[:-20], b"\xff" + data):
         lake.storage.replace(name, damaged)
-        with pytest.raises(lakebed.DamagedError):
+        with pytest.raises(lakebed.DamagedError) as raised:
             list(read_newest_first(lake.storage))
+        assert raised.value.code is Code.DOCUMENT_DAMAGED
     lake.storage.replace(name, json.dumps(header | {"format": 99}).encode() + b"\n")
-    with pytest.raises(lakebed.UnsupportedFormatError):
+    with pytest.raises(lakebed.UnsupportedFormatError) as raised:
         list(read_newest_first(lake.storage))
+    assert raised.value.code is Code.FORMAT_TOO_NEW
 
 
 def test_a_run_that_is_not_on_record_is_not_found(lake: lakebed.Instance) -> None:
