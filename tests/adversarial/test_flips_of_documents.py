@@ -22,7 +22,8 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, Error, UnsupportedFormatError
-from lakebed.log import checkpoint, entry
+from lakebed.log import entry
+from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import hook_of_delivered
 from lakebed.model.state import reference_lists
 from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy
@@ -68,8 +69,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     storage = lake.storage
     with pytest.MonkeyPatch.context() as small:
         small.setattr(reference_lists, "INLINE_MAX", 0)
-        small.setattr(checkpoint, "INLINE_BYTES", 0)
         table = lake.create_table("t", Schema({"k": "int64"}, values={"level": "int64"}), split_points=[(5,)])
+        table.log.limits = LogLimits(inline_bytes=0)
         for start in range(3):
             table.write(pa.table({"k": range(start, 9), "level": range(start, 9)}))
         table.tag("first")

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 import lakebed
 from lakebed import KeyRange, Schema
-from lakebed.log import checkpoint
+from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
 from tests.adversarial.tables import assert_whole
@@ -129,7 +129,7 @@ def test_a_request_without_a_size_is_damage(tmp_path, table, inbox):
         again.requests()
 
 
-@pytest.mark.parametrize("inline_bytes", [0, checkpoint.INLINE_BYTES])
+@pytest.mark.parametrize("inline_bytes", [0, LIMITS.inline_bytes])
 def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, inline_bytes, inbox):
     """Its digests are valid. A checkpoint is derived: the log has the right state."""
     put(inbox, "ab")
@@ -140,7 +140,7 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
     head = replace(table.log.head, state=replace(state, open_requests=state.open_requests.updated({name: strange})))
     with monkeypatch.context() as careless:
         careless.setattr("lakebed.model.state.columns._has_nulls", lambda _: False)
-        careless.setattr(checkpoint, "INLINE_BYTES", inline_bytes)
+        table.log.limits = LogLimits(inline_bytes=inline_bytes)
         table.log.checkpoints.write_whole(head)
     STATE_CACHE.limit(0)
     STATE_CACHE.limit(1024 * 1024 * 1024)

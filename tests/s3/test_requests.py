@@ -11,7 +11,7 @@ import lakebed
 from lakebed import Schema
 from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
-from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
+from lakebed.log.log_limits import LIMITS
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 
@@ -64,7 +64,7 @@ def test_most_entries_carry_the_last_modified_before_them_and_history_asks_for_t
     for count in range(20):
         table.write(rows(count, count + 1))
         # Hard behind another entry none would ask.
-        time.sleep(LAST_MODIFIED_PAUSE_S)
+        time.sleep(LIMITS.last_modified_pause_s)
     untold = sum(stored.entry.last_modified_us is None for stored in table.log.newest_first())
     assert 0 < untold < 10
 

@@ -29,6 +29,7 @@ from msgspec import Struct
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log.checkpoint_manifest import AnySegment, Manifest
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
 from lakebed.model.state.columns import ColumnarCodec, Columns, Segment
@@ -41,14 +42,11 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 SEGMENT_AGE_MIN = timedelta(minutes=10)
-SEGMENT_AGE_MAX = timedelta(days=1)
-"""Bounds of the age from which a segment that no manifest names is deleted. A younger one may await its manifest.
+"""The least age from which a segment that no manifest names is deleted. A younger one may await its manifest.
 
-Between them the age is ``orphan_age_s``, as for every object that is written and not yet committed. The least age is
-ten times :data:`CHECK_INTERVAL_S`, so that readers that follow the log seldom replay a segment just replaced."""
-
-INLINE_BYTES = 128 * 1024
-"""Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
+The age is ``orphan_age_s``, as for every object that is written and not yet committed, and at most
+:attr:`LogLimits.segment_age`. The least age is ten times :data:`CHECK_INTERVAL_S`, so that readers that follow the log
+seldom replay a segment just replaced."""
 
 CHECK_INTERVAL_S = 60.0
 """The shortest time between two checks for a newer checkpoint."""
@@ -114,6 +112,7 @@ class Checkpoints(Generic[State]):
         self._identity = identity
         self._machine = machine
         self._replayed = replayed
+        self.limits = LIMITS
         self._size_bytes = 0
         self._since_bytes = 0
         self._number = 0
@@ -213,7 +212,7 @@ class Checkpoints(Generic[State]):
         """
         image = self._machine.encode_state(head.state)
         stored: Mapping[str, Sequence[AnySegment]]
-        if _small(image):
+        if self._is_small(image):
             stored = {
                 kind: [bytes_of(segment.rows().batch) for segment in segments]
                 for kind, segments in image.segments.items()
@@ -224,7 +223,7 @@ class Checkpoints(Generic[State]):
 
     def _written(self, head: Head[State]) -> Head[State] | None:
         image = self._machine.encode_state(head.state)
-        small = _small(image)
+        small = self._is_small(image)
         present = None
         with suppress(DamagedError):
             present = None if small else self._manifest()
@@ -286,10 +285,14 @@ class Checkpoints(Generic[State]):
         named = () if manifest is None else [segment for stored in manifest.segments.values() for segment in stored]
         retained = [segment.token for segment in named if isinstance(segment, StoredSegment)]
         names = {self._location.segment(token) for token in retained}
-        before = self._storage.now() - min(SEGMENT_AGE_MAX, max(SEGMENT_AGE_MIN, orphan_age))
+        before = self._storage.now() - min(self.limits.segment_age, max(SEGMENT_AGE_MIN, orphan_age))
         old = [entry.name for entry in listed if entry.name not in names and entry.last_modified < before]
         self._storage.delete(old)
         return len(old)
+
+    def _is_small(self, image: EncodedState[Any]) -> bool:
+        sizes = [segment.size_bytes for segments in image.segments.values() for segment in segments]
+        return sum(sizes) <= self.limits.inline_bytes
 
     def _manifest(self) -> Manifest | None:
         data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
@@ -384,7 +387,3 @@ def _each_segment(
         )
     )
     return {kind: list(islice(every, len(of_kind))) for kind, of_kind in segments.items()}
-
-
-def _small(image: EncodedState[Any]) -> bool:
-    return sum(segment.size_bytes for segments in image.segments.values() for segment in segments) <= INLINE_BYTES

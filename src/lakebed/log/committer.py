@@ -12,7 +12,7 @@ Turns. On a local disk, where a create takes as long as a turn of a lock, a proc
 its turn before it reads on and appends. This only avoids races: without a turn it continues.
 
 A lost race. The append has read the winning entry. It is applied, all proposals are validated again, and the next
-version is tried after a short wait with full jitter, for at most LOSING_S. After an unclear append this process
+version is tried after a short wait with full jitter, for at most ``losing_s``. After an unclear append this process
 proposes nothing else until the outcome of that version is known.
 
 A gap. A store that lost an entry would let a writer fill the gap, and fork the log for good. So a process looks past
@@ -44,8 +44,9 @@ from lakebed.log.checkpoint import Head
 from lakebed.log.entry import gone
 from lakebed.log.group_commit import NotAppended, PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, from_us, to_us
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, Contended, Outcome, Unknown
-from lakebed.log.queue import TURN_WAIT_S, CommitBackoff, Queue, Ticket, share
+from lakebed.log.queue import CommitBackoff, Queue, Ticket, share
 from lakebed.log.sidecars import SidecarStore
 from lakebed.log.tail import LogTail, ReadAhead
 from lakebed.model.state.machine import Change, Machine, Proposed, State
@@ -61,17 +62,6 @@ if TYPE_CHECKING:
     from lakebed.log.checkpoint import CheckpointLocation
 
 Proposed_contra = TypeVar("Proposed_contra", contravariant=True)
-
-LOSING_S = 15.0
-"""The time after which a commit that keeps losing races gives up."""
-
-FRESH_S = 600.0
-"""A writer that has not read the log for longer reads it before it appends. Not needed for correctness. It makes it
-unlikely that a writer appends to a truncated part of the log and cannot learn its outcome."""
-
-LAST_MODIFIED_PAUSE_S = 0.1
-"""An entry that follows another within this time carries no last-modified time if that costs a request, which would
-double the time of the commit."""
 
 
 class _Put(Struct, Generic[State], frozen=True):
@@ -126,7 +116,7 @@ class LocalCommitter(Generic[State, Proposed, Change]):
         tail: LogTail[State],
     ) -> None:
         self.tail = tail
-        self.queue = Queue[Proposed]()
+        self.queue = Queue[Proposed](lambda: tail.limits.queue_max)
         self._backend = backend
         self._identity = identity
         self._machine = machine
@@ -167,20 +157,20 @@ class LocalCommitter(Generic[State, Proposed, Change]):
         if not backoff.wants_turn():
             yield
             return
-        with self._backend.turn(TURN_WAIT_S, backoff.look_s) as has_turn:
+        with self._backend.turn(self.tail.limits.turn_wait_s, backoff.look_s) as has_turn:
             backoff.had_turn(has_turn=has_turn, others=has_turn and self.tail.follow().version > known)
             yield
 
     def _commit_group(self, group: Sequence[Ticket[Proposed]]) -> _Put[State] | None:
         """Append an entry for a group; None if there is none to prove, and every caller has its outcome."""
         begin_s = clock.monotonic_s()
-        if begin_s - self.tail.proven_s > FRESH_S:
+        if begin_s - self.tail.proven_s > self.tail.limits.fresh_s:
             self.tail.follow()
         if self._unsettled is not None and not self._settle_old():
             _report_all(group, Contended(0))
             return None
         self.tail.look_past_end(begin_s)
-        give_up_at, lost = clock.monotonic_s() + LOSING_S, 0
+        give_up_at, lost = clock.monotonic_s() + self.tail.limits.losing_s, 0
         reading = self.tail.reading()
         while isinstance(done := self._try(group, reading, lost), _NoPut) and done is not _NoPut.REPORTED:
             lost += 1
@@ -199,7 +189,7 @@ class LocalCommitter(Generic[State, Proposed, Change]):
 
     def _try(self, group: Sequence[Ticket[Proposed]], reading: ReadAhead[State], lost: int) -> _Put[State] | _NoPut:
         """Propose the group for the next version, once."""
-        validated = validate(group, reading.head, self._machine)
+        validated = validate(group, reading.head, self._machine, self.tail.limits)
         if not validated.documents:
             self.tail.follow()
             if self.tail.head.version != reading.head.version:
@@ -232,7 +222,7 @@ class LocalCommitter(Generic[State, Proposed, Change]):
         self._backoff.won(clock.monotonic_s() - begin_s)
         telemetry.measure("commit_group_size", len(validated.documents))
         head = Head(pending.version, entries.digest_of(stored), validated.state)
-        reading.take(head, stored, entries.weight_bytes(stored, sidecars))
+        reading.take(head, stored, entries.weight_bytes(stored, sidecars), self.tail.limits.ahead_bytes)
         self.tail.go_on_from(reading)
         return _Put(reading, validated, self._backend.known_log_start(pending.version))
 
@@ -287,7 +277,8 @@ class LocalCommitter(Generic[State, Proposed, Change]):
             return PendingEntry(version, data, head.digest)
         # The last-modified time is worth a request, unless a checkpoint is due or the commit is urgent: other callers
         # wait, another entry was just appended, or a race was lost.
-        hasty = hasty or len(self.queue) > 0 or clock.monotonic_s() - self.tail.moved_s < LAST_MODIFIED_PAUSE_S
+        since_s = clock.monotonic_s() - self.tail.moved_s
+        hasty = hasty or len(self.queue) > 0 or since_s < self.tail.limits.last_modified_pause_s
         if not hasty and not self.tail.checkpoints.due(
             entries.weight_bytes(data, sidecars) + entries.LAST_MODIFIED_BYTES
         ):
@@ -311,7 +302,7 @@ class LocalCommitter(Generic[State, Proposed, Change]):
         # Before the put, because after an interrupt its proposals must not be proposed again.
         _report_all(validated.outcomes, Unknown(pending.version))
         try:
-            stored = append(self._backend, pending)
+            stored = append(self._backend, pending, self.tail.limits.settle_puts)
         except StorageError:
             _report_all(validated.outcomes, None)
             raise
@@ -327,7 +318,7 @@ class LocalCommitter(Generic[State, Proposed, Change]):
     def _settle_old(self) -> bool:
         """Settle the entry of an earlier unknown outcome; False if the store still does not answer."""
         assert self._unsettled is not None
-        if append(self._backend, self._unsettled) is NotAppended.UNCLEAR:
+        if append(self._backend, self._unsettled, self.tail.limits.settle_puts) is NotAppended.UNCLEAR:
             return False
         self._unsettled = None
         self.tail.follow()
@@ -356,6 +347,15 @@ class Log(Generic[State, Proposed, Change]):
         self.past, self.retained, self.checkpoints = self.tail.past, self.tail.retained, self.tail.checkpoints
         self.local = LocalCommitter(backend, identity, machine, self._sidecars, self.tail)
         self._committer = self.local if commits is None else commits(self.local)
+
+    @property
+    def limits(self) -> LogLimits:
+        """The limits of this log, which its parts share."""
+        return self.tail.limits
+
+    @limits.setter
+    def limits(self, limits: LogLimits) -> None:
+        self.tail.limits = self.checkpoints.limits = limits
 
     @property
     def head(self) -> Head[State]:

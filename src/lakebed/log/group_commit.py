@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import Struct
 
 from lakebed.errors import Code, StorageError, UsageError
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.state.machine import State
 from lakebed.model.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
@@ -40,18 +41,6 @@ if TYPE_CHECKING:
     from lakebed.log.queue import Ticket
     from lakebed.model.state.machine import Machine
     from lakebed.model.state.reference_lists import Sidecar
-
-ENTRY_BYTES_MAX = 4 * 2**20
-"""The lines of one entry, if they are several: sent in one request, and held in memory by each reader."""
-
-ASIDE_MAX = 250_000
-"""References in the sidecars of one entry, if it is more than one transaction: a second's work to apply."""
-
-LINE_BYTES_MAX = 16 * 2**20
-"""One transaction: some forty thousand files. Its references are beside it."""
-
-SETTLE_MAX = 12
-"""Puts of the same bytes before an unclear outcome is called unknown: about ten seconds with the pauses between."""
 
 
 class Validated(Struct, Generic[State], frozen=True):
@@ -69,7 +58,9 @@ class Validated(Struct, Generic[State], frozen=True):
             ticket.outcome = outcome
 
 
-def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[State, Any, Any]) -> Validated[State]:
+def validate(
+    group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[State, Any, Any], limits: LogLimits
+) -> Validated[State]:
     """Validate the proposals of a group in order, for the entry after the head, as many as it has room for."""
     version, state = head.version + 1, head.state
     outcomes: dict[Ticket[Any], Outcome] = {}
@@ -95,15 +86,15 @@ def validate(group: Sequence[Ticket[Any]], head: Head[State], machine: Machine[S
             outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)
             continue
         lines = b"".join([one.document + b"\n" for one in encoded])
-        if len(lines) > LINE_BYTES_MAX:
-            text = f"it is {len(lines):,} bytes of JSON, more than {LINE_BYTES_MAX:,}: change less at a time"
+        if len(lines) > limits.line_bytes:
+            text = f"it is {len(lines):,} bytes of JSON, more than {limits.line_bytes:,}: change less at a time"
             outcomes[ticket] = NotCommitted(Code.LIMIT_REACHED, text)
             continue
         beside = sidecars.copy()
         for one in encoded:
             beside |= one.sidecars
         aside = sum([sidecar.references for sidecar in beside.values()])
-        if documents and (len(body) + len(lines) > ENTRY_BYTES_MAX or aside > ASIDE_MAX):
+        if documents and (len(body) + len(lines) > limits.entry_bytes or aside > limits.entry_references):
             break
         after = state
         for change in changes:
@@ -135,12 +126,12 @@ class PendingEntry(Struct, frozen=True):
     previous: str
 
 
-def append(backend: LogBackend, pending: PendingEntry) -> bytes | NotAppended:
-    """Return the bytes of the entry at that version: these, or another writer's.
+def append(backend: LogBackend, pending: PendingEntry, puts: int) -> bytes | NotAppended:
+    """Return the bytes of the entry at that version: these, or another writer's, within so many puts.
 
     Raises StorageError if the first put was refused outright: then nothing is under way.
     """
-    for attempt in attempts(SETTLE_MAX):
+    for attempt in attempts(puts):
         try:
             outcome = backend.create(pending.version, pending.data, pending.previous)
         except StorageError:

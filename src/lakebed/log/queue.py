@@ -14,7 +14,7 @@ read what it missed and append its own.
 
 Turns. Where the backend has turns (:meth:`~lakebed.log.backends.backend.LogBackend.turn`), a process that knows of
 other writers waits for its own, reads what they have appended, and appends. No race is lost, and no wait is longer
-than the turns of the others. A process that was stopped in its turn holds the others up for TURN_WAIT_S.
+than the turns of the others. A process that was stopped in its turn holds the others up for ``turn_wait_s``.
 
 Core types. :class:`Queue`, :class:`Ticket`, :class:`CommitBackoff`. No I/O.
 """
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Generic
 
 from lakebed import clock
 from lakebed.errors import Error, StorageError
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Crowded
 from lakebed.model.state.machine import Proposed
 
@@ -40,9 +41,6 @@ if TYPE_CHECKING:
 GROUP_MAX = 256
 """Transactions in one entry; bounds its size and the time that the first of a group waits."""
 
-QUEUE_MAX = 4096
-"""Callers that wait at a time: sixteen groups, so half a second where an entry takes 30 ms."""
-
 WAIT_S = 0.001
 WAIT_MAX_S = 0.05
 """The bounds of the first and of the longest wait of a loser; each may be twice the one before. With a maximum of
@@ -53,9 +51,6 @@ ABOUT_S = 5.0
 
 PUT_MAX_S = 0.05
 """A put that took longer did so because the machine is busy; a longer wait would not help the others."""
-
-TURN_WAIT_S = 2.0
-"""How long a writer waits for its turn. One takes a few milliseconds, or 50 on a busy disk."""
 
 LOOK_MIN_S = 0.001
 LOOK_MAX_S = 0.005
@@ -103,7 +98,8 @@ class Ticket(Generic[Proposed]):
 class Queue(Generic[Proposed]):
     """The tickets that wait. Safe to use from many threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting_max: Callable[[], int] = lambda: LIMITS.queue_max) -> None:
+        self._waiting_max = waiting_max
         self._changing = threading.Lock()
         self._waiting: deque[Ticket[Proposed]] = deque()
         self._leader: Ticket[Proposed] | None = None
@@ -132,7 +128,7 @@ class Queue(Generic[Proposed]):
     def enter(self, ticket: Ticket[Proposed]) -> bool:
         """Join the queue at its end; False if it is full."""
         with self._changing:
-            if len(self._waiting) >= QUEUE_MAX:
+            if len(self._waiting) >= self._waiting_max():
                 return False
             self._waiting.append(ticket)
             if self._leader is None:

@@ -23,6 +23,7 @@ from lakebed.errors import Code, DamagedError, Error
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import gone
+from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.model.state.machine import Change, State
 
@@ -74,6 +75,7 @@ class RetainedCheckpoints(Struct, Generic[State], frozen=True):
     identity: str
     machine: Machine[State, Any, Any]
     replayed: Callable[[int], State]
+    limits: Callable[[], LogLimits]
 
     def versions(self) -> list[int]:
         """Their versions, ascending. One request, or one per thousand objects."""
@@ -142,7 +144,9 @@ class RetainedCheckpoints(Struct, Generic[State], frozen=True):
         return [(name, version) for name, version in numbered if version is not None]
 
     def _of(self, version: int) -> Checkpoints[State]:
-        return Checkpoints(replace(self.location, version=version), self.identity, self.machine, self.replayed)
+        one = Checkpoints(replace(self.location, version=version), self.identity, self.machine, self.replayed)
+        one.limits = self.limits()
+        return one
 
 
 class Past(Struct, Generic[State], frozen=True):

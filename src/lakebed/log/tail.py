@@ -11,8 +11,8 @@ A log can lose entries: one from its middle, or the last ones, when a database f
 Then the entry before a gap looks like the end. So the first read of a process looks at what is around the end (one
 request for a process and log): the last entry must be the one that was read, or that the checkpoint is after, and no
 later one may exist beyond the next. A database shows this with each log start; other stores are asked again after
-LOOK_S. The first append of a process looks again, because its view may be old. An entry that does not follow the head
-is compared with it, to say which of the two is not in the log.
+``look_s``. The first append of a process looks again, because its view may be old. An entry that does not follow the
+head is compared with it, to say which of the two is not in the log.
 
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
@@ -32,6 +32,7 @@ from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, U
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.log.entry import digest_of, gone, replaced, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.model.state.machine import State
 
@@ -41,12 +42,6 @@ if TYPE_CHECKING:
 
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
-
-LOOK_S = 600.0
-"""After this time a process asks again what is around the end of the log, if that takes a request."""
-
-CAME_BYTES_MAX = 64 * 2**20
-"""Bytes of unpublished entries that are kept, to be applied to a head that is based on a newer checkpoint."""
 
 Amiss = DamagedError | UnsupportedFormatError
 """Errors that end a reading: the log is damaged or too new, or it is truncated and a late process wrote the entry."""
@@ -65,13 +60,16 @@ class ReadAhead(Struct, Generic[State]):
     size_bytes: int = 0
     came: list[tuple[bytes, int]] | None = field(default_factory=list)
 
-    def take(self, head: Head[State], data: bytes, weight_bytes: int) -> None:
-        """Add the next entry: the head after it, its bytes, and its weight with its sidecars."""
+    def take(self, head: Head[State], data: bytes, weight_bytes: int, size_max: int) -> None:
+        """Add the next entry: the head after it, its bytes, and its weight with its sidecars.
+
+        More than ``size_max`` bytes are not kept.
+        """
         self.head = head
         self.size_bytes += len(data)
         if self.came is not None:
             self.came.append((data, weight_bytes))
-            if self.size_bytes > CAME_BYTES_MAX:
+            if self.size_bytes > size_max:
                 self.came = None
 
 
@@ -87,7 +85,7 @@ class LogTail(Generic[State]):
         read_sidecars: ReadSidecars,
     ) -> None:
         self.checkpoints = Checkpoints(location, identity, machine, self._replayed)
-        self.retained = RetainedCheckpoints(location, identity, machine, self._replayed)
+        self.retained = RetainedCheckpoints(location, identity, machine, self._replayed, lambda: self.limits)
         self.past = Past(backend, self.retained, identity, machine, read_sidecars)
         self.last_modified_times = LastModifiedTimes(backend, identity)
         self.opened = self._may_append = False
@@ -95,6 +93,7 @@ class LogTail(Generic[State]):
         self._backend = backend
         self._identity = identity
         self._machine = machine
+        self.limits = LIMITS
         self._read_sidecars = read_sidecars
         self._head: Head[State] = Head(0, "", machine.empty)
         self._base = 0
@@ -190,7 +189,7 @@ class LogTail(Generic[State]):
         after = advance(reading.head, data, self._identity, self._machine, self._read_sidecars)
         if after.entry.last_modified_us is not None:
             self.last_modified_times.note(version, from_us(after.entry.last_modified_us))
-        reading.take(after.head, data, weight_bytes(data, after.entry.sidecars))
+        reading.take(after.head, data, weight_bytes(data, after.entry.sidecars), self.limits.ahead_bytes)
 
     def read_to_end(self, reading: ReadAhead[State]) -> Amiss | None:
         """Apply all entries that follow; one request for each, and one that finds none. What was read is not proven.
@@ -217,7 +216,7 @@ class LogTail(Generic[State]):
                 ask = self._backend.whole_end if self._looked_s == -math.inf else self._backend.end
                 end = ask(reading.head.version)
                 log_start, around = end.log_start, end.around
-            if around is None and self.proven_s - self._looked_s >= LOOK_S:
+            if around is None and self.proven_s - self._looked_s >= self.limits.look_s:
                 around = self._backend.around(reading.head.version)
         if log_start != self._log_start:
             self._log_start, self._may_be_behind = log_start, True

@@ -32,7 +32,7 @@ from urllib3 import exceptions
 from lakebed import clock
 from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.log.commit_messages import INSTANCE_HEADER, MSGPACK, REQUEST_BYTES_MAX, decode_answer, encode_request
-from lakebed.log.committer import FRESH_S, LocalCommitter
+from lakebed.log.committer import LocalCommitter
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.queue import Queue, Ticket
 from lakebed.model.checks import check_text
@@ -212,7 +212,7 @@ class ThroughService:
         try:
             try:
                 held = self._slots.acquire()
-                if clock.monotonic_s() - self._tail.proven_s > FRESH_S:
+                if clock.monotonic_s() - self._tail.proven_s > self._tail.limits.fresh_s:
                     self._tail.follow()
                 group = self._queue.take(ticket)
             finally:

@@ -28,8 +28,8 @@ from lakebed.log.backends.backend import Around, LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
 from lakebed.log.entry import decode
-from lakebed.log.group_commit import LINE_BYTES_MAX
 from lakebed.log.locations import connect_logs
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, NotCommitted, Outcome
 from lakebed.model.documents import load
 from lakebed.model.state.catalog import CatalogChange, CatalogState, RegisterTable
@@ -43,7 +43,7 @@ CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
 SKEW = timedelta(seconds=1)
 """A store may keep last-modified times in whole seconds."""
 
-ENTRY_BYTES_MAX = LINE_BYTES_MAX + 64 * 1024
+ENTRY_BYTES_MAX = LIMITS.line_bytes + 64 * 1024
 """One transaction of the maximum size, and a header that names sidecars."""
 
 

@@ -7,8 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.errors import Code, ContentionError, RejectedError, StorageError, UnknownOutcomeError
-from lakebed.log import group_commit
-from lakebed.log.committer import LOSING_S
+from lakebed.log.log_limits import LIMITS
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
@@ -68,7 +67,7 @@ def test_a_write_that_is_held_back_leaves_nothing():
 
 def test_a_write_that_loses_every_race_leaves_nothing(monkeypatch):
     table = made("a")
-    now = iter(range(0, 10_000, int(LOSING_S)))
+    now = iter(range(0, 10_000, int(LIMITS.losing_s)))
     loser = on(table, FaultyStorage(table.storage, FaultPlan([])))
     loser.state()
     table.write(rows("b"))
@@ -84,7 +83,7 @@ def test_after_an_unknown_outcome_the_files_stay(fault):
     """Whether the entry is there or not, or comes later: its rows can be read then."""
     table = made("ab")
     storage = FaultyStorage(
-        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))])
+        table.storage, FaultPlan([Rule(fault, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))])
     )
     with pytest.raises(UnknownOutcomeError) as raised:
         on(table, storage).write(rows("c"))

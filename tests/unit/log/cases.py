@@ -3,6 +3,7 @@
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.committer import Log
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import SegmentCache
 from lakebed.model.state.machine import TABLE
@@ -13,15 +14,17 @@ from tests.unit.state.cases import SCHEMA, new_file
 LOG = "tables/table-00"
 
 
-def log_on(storage, cache=None):
+def log_on(storage, cache=None, limits=LIMITS):
     """A log object of its own, as if of another process, unless they share a cache."""
     location = CheckpointLocation(storage, LOG, cache=SegmentCache(2**20) if cache is None else cache)
-    return Log(ObjectLog(storage, LOG), location, "table-00", TABLE)
+    log = Log(ObjectLog(storage, LOG), location, "table-00", TABLE)
+    log.limits = limits
+    return log
 
 
-def created(storage):
+def created(storage, limits=LIMITS):
     """A log with entry 1."""
-    log = log_on(storage)
+    log = log_on(storage, limits=limits)
     assert log.commit(CreateTable("table-00", SCHEMA, {}, ())) == Committed(1)
     return log
 

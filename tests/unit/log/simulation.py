@@ -1,13 +1,12 @@
 """Running the world of a seed: time, chance and waiting come from it, and nothing of it is left behind."""
 
 from contextlib import contextmanager
-from datetime import timedelta
 from functools import partial
 from random import Random
 from types import SimpleNamespace
 
 from lakebed import clock
-from lakebed.log import checkpoint, committer, entry, group_commit, queue, segments, sidecars, tail
+from lakebed.log import checkpoint, committer, entry, queue, segments, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.model.state import persistent_table, reference_lists
@@ -48,13 +47,7 @@ def drawn_by(world, monkeypatch):
         patch.setattr(probe, "random_token", clock.random_token)
         patch.setattr(committer, "this_writer", lambda: "simulated")
         patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
-        patch.setattr(group_commit, "SETTLE_MAX", 3)
-        patch.setattr(committer, "LOSING_S", 10.0)
-        patch.setattr(committer, "FRESH_S", 10.0)
-        patch.setattr(tail, "CAME_BYTES_MAX", world.random.choice([0, 2_000, tail.CAME_BYTES_MAX]))
         patch.setattr(collection, "BATCH_FILES", 3)
-        patch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=4))
-        patch.setattr(checkpoint, "INLINE_BYTES", world.random.choice([0, checkpoint.INLINE_BYTES]))
         for module in (checkpoint, sidecars):
             patch.setattr(module, "in_parallel", lambda act, items: list(map(act, items)))
         patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
@@ -94,6 +87,7 @@ def _run(world):
     settings = {"history_s": HISTORY_S, "log_s": 0}
     create = CreateTable(TABLE_ID, SCHEMA, settings, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
+    first.limits = world.limits
     world.processes[0].log = first
     expect(first.commit(create) == Committed(1), "a table is created")
     for version in range(PROCESSES):

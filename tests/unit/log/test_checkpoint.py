@@ -12,6 +12,7 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UsageError
 from lakebed.log import checkpoint
 from lakebed.log.checkpoint import CheckpointLocation
+from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, set_state_cache_bytes
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder
@@ -84,25 +85,27 @@ def test_opening_a_long_log_reads_few_entries(store):
     assert idle > 1
 
 
-def with_checkpoint(storage):
+def with_checkpoint(storage, limits=LIMITS):
     """A log whose checkpoint is of its head."""
-    log = log_on(storage)
+    log = log_on(storage, limits=limits)
     log.follow()
     log.tail.start_checkpoint()
     return log
 
 
+IN_SEGMENTS = LogLimits(inline_bytes=0)
+"""No part is small enough for the manifest."""
+
+
 @pytest.fixture
-def large_segments(monkeypatch):
-    """No part is small enough for the manifest."""
-    monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
-
-
-@pytest.mark.usefixtures("large_segments")
-def test_a_checkpoint_writes_what_changed_and_the_state_rests_on_it(store, monkeypatch):
-    """Parts that no change touched are named again; a reader of the new checkpoint has the same state."""
+def small_segments(monkeypatch):
     monkeypatch.setattr(columns, "SEGMENT_BYTES", 512)
-    log = created(store)
+
+
+@pytest.mark.usefixtures("small_segments")
+def test_a_checkpoint_writes_what_changed_and_the_state_rests_on_it(store):
+    """Parts that no change touched are named again; a reader of the new checkpoint has the same state."""
+    log = created(store, IN_SEGMENTS)
     for count in range(64):
         log.commit(adding(f"f{count:03d}"))
         before = {listed.name for listed in store.list(segment_folder(LOG))}
@@ -113,7 +116,7 @@ def test_a_checkpoint_writes_what_changed_and_the_state_rests_on_it(store, monke
     assert isinstance(held, Columns)
     assert 0 < len(fresh) < len(held.segments)
     assert log.head.state.files.changes == {}
-    assert log_on(store).follow() == log.head.state
+    assert log_on(store, limits=IN_SEGMENTS).follow() == log.head.state
 
 
 def test_a_small_checkpoint_is_one_object(store):
@@ -126,15 +129,14 @@ def test_a_small_checkpoint_is_one_object(store):
     assert not counting.calls["fetch"]
 
 
-@pytest.mark.usefixtures("large_segments")
-def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store, monkeypatch):
+@pytest.mark.usefixtures("small_segments")
+def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store):
     """And to add files, or to ask for one that is not there, fetches none."""
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 512)
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     log.commit(ProposeSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}", f"r{count:03d}"))
-    log = with_checkpoint(store)
+    log = with_checkpoint(store, IN_SEGMENTS)
     counting = CountingStorage(store)
     reader = log_on(counting)
     state = reader.follow()
@@ -152,16 +154,15 @@ def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store
     assert counting.calls["fetch"] == 1
 
 
-@pytest.mark.usefixtures("large_segments")
+@pytest.mark.usefixtures("small_segments")
 def test_tables_share_a_cache_of_so_many_bytes(store, monkeypatch):
     """What was not used for longest goes, and is fetched again, where nothing of it is at hand."""
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 512)
     monkeypatch.setattr(partition_files._Cache, "keep", lambda *_: None)
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     log.commit(ProposeSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}"))
-    with_checkpoint(store)
+    with_checkpoint(store, IN_SEGMENTS)
     counting = CountingStorage(store)
     cache = SegmentCache(0)
     one, other = log_on(counting, cache).follow(), log_on(counting, cache).follow()
@@ -189,20 +190,22 @@ def test_the_bound_of_the_cache_is_a_number_of_bytes(size_bytes):
     assert STATE_CACHE.bytes_max == before
 
 
-def test_the_bound_of_the_cache_can_be_set(monkeypatch):
-    monkeypatch.setattr(STATE_CACHE, "bytes_max", STATE_CACHE.bytes_max)
-    set_state_cache_bytes(5)
-    assert STATE_CACHE.bytes_max == 5
+def test_the_bound_of_the_cache_can_be_set():
+    before = STATE_CACHE.bytes_max
+    try:
+        set_state_cache_bytes(5)
+        assert STATE_CACHE.bytes_max == 5
+    finally:
+        set_state_cache_bytes(before)
 
 
-@pytest.mark.usefixtures("large_segments")
 @pytest.mark.parametrize("fault", ["gone", "damaged"])
 def test_a_segment_lost_under_an_open_state_is_made_again_from_the_log(store, fault):
     """Once for all of them; and the next checkpoint is whole."""
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     for count in range(9):
         log.commit(adding(f"f{count}", f"r{count}"))
-    log = with_checkpoint(store)
+    log = with_checkpoint(store, IN_SEGMENTS)
     expected = log.head.state
     counting = CountingStorage(store)
     reader = log_on(counting)
@@ -219,51 +222,48 @@ def test_a_segment_lost_under_an_open_state_is_made_again_from_the_log(store, fa
     assert counting.calls["get"] == state.version + 1, "the entries, and the log start"
     check_invariants(state)
     reader.commit(adding("g"))
-    assert verify(log_on(store), "table-00", "t", None).findings == ()
-    assert log_on(store).checkpoints.read().version == state.version + 1
+    assert verify(log_on(store, limits=IN_SEGMENTS), "table-00", "t", None).findings == ()
+    assert log_on(store, limits=IN_SEGMENTS).checkpoints.read().version == state.version + 1
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_segment_lost_with_the_entries_is_an_error_that_names_the_entry(store):
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     for count in range(9):
         log.commit(adding(f"f{count}"))
-    with_checkpoint(store)
-    state = log_on(store).follow()
+    with_checkpoint(store, IN_SEGMENTS)
+    state = log_on(store, limits=IN_SEGMENTS).follow()
     store.delete([listed.name for listed in store.list(segment_folder(LOG))])
     store.delete([entry_name(LOG, 2)])
     with pytest.raises(DamagedError, match="2"):
         state.held_by(1)
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_segment_lost_behind_the_floor_is_made_again_from_a_kept_snapshot(store):
     """Without one it is not retained, which is no damage; and a kept one that lost a part itself is as good as none."""
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     for count in range(9):
         log.commit(adding(f"f{count}"))
     retained = log.retain_checkpoint()
     log.commit(adding("g"))
-    with_checkpoint(store)
-    state = log_on(store).follow()
+    with_checkpoint(store, IN_SEGMENTS)
+    state = log_on(store, limits=IN_SEGMENTS).follow()
     log.truncate(retained - 1)
     store.delete([listed.name for listed in store.list(segment_folder(LOG))])
     assert state == log.head.state
 
-    held = log_on(store).past.at(retained).state
+    held = log_on(store, limits=IN_SEGMENTS).past.at(retained).state
     store.delete([next(iter(store.list(segment_folder(LOG, retained)))).name])
     with pytest.raises(NotRetainedError, match=f"version {retained} of"):
         check_invariants(held)
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_reader_moves_on_when_the_log_is_truncated_beyond_its_checkpoint(store, monkeypatch):
     """However little was committed since: a part that is swept could not be made again any more."""
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     for count in range(20):
         log.commit(adding(f"f{count}"))
-    with_checkpoint(store)
-    reader = log_on(store)
+    with_checkpoint(store, IN_SEGMENTS)
+    reader = log_on(store, limits=IN_SEGMENTS)
     reader.follow()
     log.commit(adding("g"))
     log.truncate(log.retain_checkpoint() - 1)
@@ -275,13 +275,12 @@ def test_a_reader_moves_on_when_the_log_is_truncated_beyond_its_checkpoint(store
     assert reader.head.state.files.changes == {}
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_store_that_fails_under_an_open_state_is_reported_and_tried_again(store):
     """It is no damage: the part may be there in a moment."""
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     for count in range(9):
         log.commit(adding(f"f{count}"))
-    with_checkpoint(store)
+    with_checkpoint(store, IN_SEGMENTS)
     failing = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "fetch", calls=[1])]))
     state = log_on(failing).follow()
     with pytest.raises(StorageError) as raised:
@@ -290,11 +289,10 @@ def test_a_store_that_fails_under_an_open_state_is_reported_and_tried_again(stor
     assert state.held_by(1) == log.head.state.held_by(1)
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_segment_that_is_not_as_its_manifest_says_is_damage(store):
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     log.commit(adding("f1"))
-    segment = with_checkpoint(store).head.state.references.base.segments[0].stored
+    segment = with_checkpoint(store, IN_SEGMENTS).head.state.references.base.segments[0].stored
     segments = SegmentStore(store, CheckpointLocation(store, LOG).segment, SegmentCache(0))
     assert segments.fetched(REFERENCES, segment).batch.num_rows == segment.count == 1
     for wrong in (replace(segment, count=2), replace(segment, first=0), replace(segment, last=2)):
@@ -302,15 +300,14 @@ def test_a_segment_that_is_not_as_its_manifest_says_is_damage(store):
             segments.fetched(REFERENCES, wrong)
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_reader_moves_on_to_the_checkpoints_of_others(store, monkeypatch):
     """Else what was committed since it opened would stay in its memory, and its own checkpoint's parts be swept."""
-    log = created(store)
-    reader = log_on(store)
+    log = created(store, IN_SEGMENTS)
+    reader = log_on(store, limits=IN_SEGMENTS)
     reader.follow()
     for count in range(20):
         log.commit(adding(f"f{count}"))
-    with_checkpoint(store)
+    with_checkpoint(store, IN_SEGMENTS)
     log.commit(adding("g"))
     assert len(reader.follow().references.changes) == 1
     now_s = clock.monotonic_s() + checkpoint.CHECK_INTERVAL_S
@@ -325,9 +322,8 @@ def test_a_reader_moves_on_to_the_checkpoints_of_others(store, monkeypatch):
     assert not counting.calls
 
 
-@pytest.mark.usefixtures("large_segments")
 def test_a_missing_or_damaged_segment_costs_only_time(store):
-    log = created(store)
+    log = created(store, IN_SEGMENTS)
     log.commit(adding("f1"))
     for listed in list(store.list(segment_folder(LOG))):
         data = store.get(listed.name)
@@ -336,10 +332,10 @@ def test_a_missing_or_damaged_segment_costs_only_time(store):
             if changed is not None:
                 assert changed != data
                 store.replace(listed.name, changed)
-            assert log_on(store).follow() == log.head.state
-            assert [found.kind for found in verify(log_on(store), "table-00", "t", None).findings] == [
-                "checkpoint_damaged"
-            ]
+            assert log_on(store, limits=IN_SEGMENTS).follow() == log.head.state
+            assert [
+                found.kind for found in verify(log_on(store, limits=IN_SEGMENTS), "table-00", "t", None).findings
+            ] == ["checkpoint_damaged"]
         store.replace(listed.name, data)
 
 
@@ -372,19 +368,18 @@ def test_commits_go_on_while_a_checkpoint_is_written(store, monkeypatch):
     assert log_on(store).follow() == log.head.state
 
 
-@pytest.mark.usefixtures("large_segments")
-def test_segments_that_no_snapshot_names_are_swept_when_they_are_old(store, monkeypatch):
-    log = created(store)
+def test_segments_that_no_snapshot_names_are_swept_when_they_are_old(store):
+    log = created(store, IN_SEGMENTS)
     for count in range(30):
         log.commit(adding(f"f{count}"))
         log.wait_for_checkpoint()
     segments = len(list(store.list(segment_folder(LOG))))
     assert log.checkpoints.delete_unnamed(timedelta()) == 0
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=-60))
+    log.limits = LogLimits(inline_bytes=0, segment_age=timedelta(seconds=-60))
 
     assert 0 < log.checkpoints.delete_unnamed(timedelta()) < segments
     assert log.checkpoints.delete_unnamed(timedelta()) == 0
-    assert log_on(store).follow() == log.head.state
+    assert log_on(store, limits=IN_SEGMENTS).follow() == log.head.state
     store.replace(checkpoint_name(LOG), b"{}")
     with pytest.raises(DamagedError) as raised:
         log.checkpoints.delete_unnamed(timedelta())

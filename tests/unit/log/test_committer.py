@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakebed.errors import ContentionError, StorageError
-from lakebed.log import committer, group_commit, queue
+from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
 from lakebed.model.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
@@ -82,7 +82,7 @@ def test_a_late_put_that_lost_its_slot_doubles_nothing(store):
 def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_to_settle(store):
     """The next commit settles it first, so nothing is doubled and nothing jumps ahead."""
     created(store)
-    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1", "request")) == Unknown(2)
     assert log.commit(adding("f1-again", "request")) == Committed(2, repeated=True)
@@ -92,7 +92,7 @@ def test_a_store_that_stays_silent_leaves_the_outcome_unknown_and_the_slot_ours_
 def test_while_an_unknown_put_is_under_way_nothing_else_is_proposed(store):
     """The store is silent for longer than one commit."""
     created(store)
-    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * group_commit.SETTLE_MAX + 1))]
+    rules = [Rule(Fault.FAIL_BEFORE, "create", "*/log/*", calls=range(1, 2 * LIMITS.settle_puts + 1))]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     assert log.commit(adding("f1")) == Unknown(2)
     assert isinstance(log.commit(adding("f2")), Contended)
@@ -213,12 +213,11 @@ def test_many_writers_on_one_log_lose_and_double_nothing(store):
     assert sum(log.backend.storage.fired[Fault.FAIL_AFTER] for log in logs) > 0
 
 
-def test_a_lost_race_takes_one_read(store, monkeypatch):
+def test_a_lost_race_takes_one_read(store):
     """What filled the log position is the entry that was missed. The log start, read once, proves it and the next."""
     # However slow the machine: an entry that follows another at once asks for no last-modified time.
-    monkeypatch.setattr(committer, "LAST_MODIFIED_PAUSE_S", 3600.0)
     one, counting = created(store), CountingStorage(store)
-    two = log_on(counting)
+    two = log_on(counting, limits=LogLimits(last_modified_pause_s=3600.0))
     two.commit(adding("f1"))
     one.commit(adding("f2"))
     counting.clear()
@@ -226,9 +225,8 @@ def test_a_lost_race_takes_one_read(store, monkeypatch):
     assert counting.calls == {"create": 2, "get": 1 + 1}
 
 
-def test_a_second_lost_race_reads_to_the_end_of_the_log_and_no_log_start(store, monkeypatch):
+def test_a_second_lost_race_reads_to_the_end_of_the_log_and_no_log_start(store):
     """The log start is read once, after the put, and proves all that was read before."""
-    monkeypatch.setattr(committer, "LAST_MODIFIED_PAUSE_S", 3600.0)
     rival, races = created(store), iter(range(2))
 
     class Raced(CountingStorage):
@@ -239,7 +237,7 @@ def test_a_second_lost_race_reads_to_the_end_of_the_log_and_no_log_start(store, 
             return super().create(name, data)
 
     counting = Raced(store)
-    log = log_on(counting)
+    log = log_on(counting, limits=LogLimits(last_modified_pause_s=3600.0))
     log.follow()
     counting.clear()
     assert log.commit(adding("ours")) == Committed(4)
@@ -261,8 +259,7 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
             rival.commit(adding(f"rival-{next(names)}"))
             return super().create(name, data)
 
-    log = log_on(Hurried(store))
-    monkeypatch.setattr(committer, "LOSING_S", 1.0)
+    log = log_on(Hurried(store), limits=LogLimits(losing_s=1.0))
     outcome = log.commit(adding("ours"))
     assert isinstance(outcome, Contended)
     assert 1.0 <= now_s[0] < 1.1
@@ -270,10 +267,9 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
     assert "ours" not in log_on(store).follow().files
 
 
-def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch):
+def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store):
     """One commits, two wait, the next is asked to come again."""
     created(store)
-    monkeypatch.setattr(queue, "QUEUE_MAX", 2)
     gate = threading.Event()
 
     class Slow(CountingStorage):
@@ -282,7 +278,7 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store, monkeypatch
             return super().create(name, data)
 
     slow = Slow(store)
-    log = log_on(slow)
+    log = log_on(slow, limits=LogLimits(queue_max=2))
     log.follow()
     threads = [threading.Thread(target=log.commit, args=(adding(f"f{n}"),)) for n in range(3)]
     threads[0].start()
@@ -374,7 +370,7 @@ def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monke
     rules = [Rule(Fault.FAIL_BEFORE, "get", "*/log/*")]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     log.open()
-    monkeypatch.setattr(committer, "FRESH_S", -1.0)
+    log.limits = LogLimits(fresh_s=-1.0)
     asked, gate = [], threading.Event()
     follow = log.tail.follow
 

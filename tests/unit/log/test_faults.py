@@ -21,7 +21,7 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
-from lakebed.log import group_commit, tail
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.model.state.transactions import CloseJob, OpenJob
@@ -158,7 +158,7 @@ def test_a_gap_that_comes_after_the_first_commit_is_not_filled_on_disk(tmp_path)
     assert store.get(entry_name(LOG, 6)) is None
 
 
-def test_a_reader_finds_a_gap_behind_its_old_view_after_a_while(any_store, monkeypatch):
+def test_a_reader_finds_a_gap_behind_its_old_view_after_a_while(any_store):
     """The entry before the gap is in the log, and looks like the end."""
     other = filled(any_store, 1)
     late = log_on(any_store)
@@ -166,7 +166,7 @@ def test_a_reader_finds_a_gap_behind_its_old_view_after_a_while(any_store, monke
     for n in range(6):
         other.commit(adding(f"g{n}"))
     any_store.delete([entry_name(LOG, 6)])
-    monkeypatch.setattr(tail, "LOOK_S", 0.0)
+    late.limits = LogLimits(look_s=0.0)
     with pytest.raises(DamagedError, match="entry 6 of table-00 is missing"):
         late.follow()
 
@@ -237,7 +237,7 @@ def test_a_log_that_lost_its_newest_entries_is_found_by_the_checkpoint(store):
     assert kinds(store, log) == ["cut_off", "cut_off"]
 
 
-def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
+def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path):
     """Refused, for it is of no use to anyone; if another wrote it, followed, shown in the history and verified."""
     store = LocalStorage(tmp_path, durability="none")
     log = filled(store, 1)
@@ -245,7 +245,7 @@ def test_an_entry_of_fifty_megabytes_is_an_entry(tmp_path, monkeypatch):
     refused = log.commit(CloseJob("j1", "x" * 50_000_000))
     assert isinstance(refused, NotCommitted)
     assert "50,000,044 bytes of JSON, more than 16,777,216" in refused.reason
-    monkeypatch.setattr(group_commit, "LINE_BYTES_MAX", 2**30)
+    log.limits = LogLimits(line_bytes=2**30)
     assert log.commit(CloseJob("j1", "x" * 50_000_000)) == Committed(4)
     assert log.commit(adding("after")) == Committed(5)
     assert sorted(log_on(store).follow().files) == ["after", "f0"]

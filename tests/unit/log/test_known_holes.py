@@ -10,7 +10,7 @@ import datetime as dt
 
 from msgspec.structs import replace
 
-from lakebed.log import checkpoint
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, NotCommitted
 from lakebed.model.files import checkpoint_name
 from lakebed.model.keys import EncodedRange
@@ -189,11 +189,10 @@ def test_a_commit_is_read_in_the_instant_it_was_made(store, monkeypatch):
 # -- readers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store, monkeypatch):
+def test_a_reader_whose_checkpoint_is_swept_under_it_reads_the_entries(store):
     """Cleanup deletes log objects at once, and a reader that has just listed them fails."""
-    monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", dt.timedelta(seconds=-60))
-    log = committed(created(store), *(adding(f"f{n}") for n in range(5)))
+    limits = LogLimits(inline_bytes=0, segment_age=dt.timedelta(seconds=-60))
+    log = committed(created(store, limits), *(adding(f"f{n}") for n in range(5)))
     manifest = store.get(checkpoint_name(LOG))
 
     class Swept(CountingStorage):

@@ -9,9 +9,9 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema, SchemaMismatchError, clock
 from lakebed.errors import NotRetainedError, UnknownOutcomeError
-from lakebed.log import group_commit
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.replay import advance
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.keys import ALL_KEYS
@@ -199,7 +199,7 @@ def test_a_crash_between_the_upload_and_the_entry_adds_nothing(table):
 
 def test_an_insert_repeated_because_its_answer_was_lost_counts_once(table):
     """A client that repeats an insert, whose entry was stored and whose answer was lost, doubles the batch."""
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))
     with pytest.raises(UnknownOutcomeError) as unknown:
         on(table, FaultyStorage(table.storage, FaultPlan([lost]))).write(rows("ab"), commit_id="batch 1")
     for process in (table, on(table, table.storage)):

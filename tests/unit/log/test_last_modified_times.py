@@ -8,8 +8,8 @@ import pytest
 import lakebed
 from lakebed.errors import DamagedError
 from lakebed.log import entry as entries
-from lakebed.log.committer import LAST_MODIFIED_PAUSE_S
 from lakebed.log.last_modified_times import to_us
+from lakebed.log.log_limits import LIMITS
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
@@ -93,7 +93,7 @@ def test_in_haste_no_last_modified_is_asked_for(store, unhurried):
     log = log_on(counting)
     log.follow()
     counting.clear()
-    unhurried[0] = LAST_MODIFIED_PAUSE_S / 100
+    unhurried[0] = LIMITS.last_modified_pause_s / 100
     fill(log)
     assert counting.calls["last_modified"] == 0
     unhurried[0] = 1.0

@@ -3,7 +3,7 @@
 import pytest
 
 from lakebed.errors import Code, DamagedError
-from lakebed.log import tail
+from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.testing.faults import CountingStorage
 from tests.unit.log.cases import LOG, adding, created, log_on
@@ -81,17 +81,17 @@ def test_a_checkpoint_beyond_the_end_is_a_witness(store, log, call):
     assert raised.value.code is Code.LOG_WENT_BACK
 
 
-def test_a_process_that_knew_the_lost_entries_gets_an_error_after_a_while(store, log, monkeypatch):
+def test_a_process_that_knew_the_lost_entries_gets_an_error_after_a_while(store, log):
     """A look at its last entry takes a request, so it is not made at each read."""
     lose(store, *range(9, 14))
-    monkeypatch.setattr(tail, "LOOK_S", 0.0)
+    log.limits = LogLimits(look_s=0.0)
     with pytest.raises(DamagedError, match="went back: entry 13"):
         log.follow()
 
 
 def test_a_writer_that_knew_the_lost_entries_gets_an_error_by_the_time_of_the_last(store, log, monkeypatch):
     """Its entry records when the one before was stored, unless it follows at once or a checkpoint is due."""
-    monkeypatch.setattr("lakebed.log.committer.LAST_MODIFIED_PAUSE_S", 0)
+    log.limits = LogLimits(last_modified_pause_s=0)
     monkeypatch.setattr(log.checkpoints, "due", lambda entry_bytes=0: False)
     lose(store, *range(9, 14))
     with pytest.raises(DamagedError, match=r"went back: entry 13|entry 13 of table-00 is missing"):

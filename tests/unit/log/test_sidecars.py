@@ -11,8 +11,8 @@ import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, StorageError
 from lakebed.log import entry as entries
-from lakebed.log import group_commit
 from lakebed.log.entry import NAMED_WITHIN
+from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown
 from lakebed.log.queue import Ticket
 from lakebed.model.files import (
@@ -300,7 +300,7 @@ def test_an_unknown_outcome_is_settled_with_its_sidecar(store):
     silent.plan = FaultPlan([])
     assert log.commit(long("f2")) == Committed(3)
     assert set(log_on(store).follow().files) == {"f1", "f2"}
-    assert silent.fired[Fault.FAIL_BEFORE] == group_commit.SETTLE_MAX
+    assert silent.fired[Fault.FAIL_BEFORE] == LIMITS.settle_puts
 
 
 def test_a_sidecar_is_not_read_again_when_the_state_comes_to_rest_on_a_checkpoint(store, monkeypatch):
@@ -441,11 +441,11 @@ def test_where_an_entry_cannot_be_believed_nothing_is_swept(store, damage):
 # -- how much an entry holds ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("bound", "value"), [("ENTRY_BYTES_MAX", 900), ("ASIDE_MAX", 20)])
-def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(store, monkeypatch, bound, value):
+@pytest.mark.parametrize(("bound", "value"), [("entry_bytes", 900), ("entry_references", 20)])
+def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(store, bound, value):
     """In their order; each gets the entry that it is in."""
     log = table_on(store)
-    monkeypatch.setattr(group_commit, bound, value)
+    log.limits = LogLimits(**{bound: value})
     tickets = [Ticket(long(f"f{number}")) for number in range(5)]
     commit_group(log, tickets)
     assert [ticket.outcome for ticket in tickets] == [Committed(2)] * 2 + [None] * 3
@@ -454,17 +454,16 @@ def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(sto
     assert log_on(store).follow() == log.head.state
 
 
-def test_one_transaction_is_an_entry_however_full_it_is(store, monkeypatch):
+def test_one_transaction_is_an_entry_however_full_it_is(store):
     log = table_on(store)
-    monkeypatch.setattr(group_commit, "ENTRY_BYTES_MAX", 1)
-    monkeypatch.setattr(group_commit, "ASIDE_MAX", 1)
+    log.limits = LogLimits(entry_bytes=1, entry_references=1)
     assert log.commit(long("f1")) == Committed(2)
 
 
-def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store, monkeypatch):
+def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store):
     """Many threads, one transaction an entry: no thread sleeps for ever, and each is in an entry of its own."""
     log = table_on(store)
-    monkeypatch.setattr(group_commit, "ENTRY_BYTES_MAX", 1)
+    log.limits = LogLimits(entry_bytes=1)
     outcomes, fresh = [], count()
 
     def write():
@@ -479,10 +478,10 @@ def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store, monkeypatc
     assert len(log_on(store).follow().files) == 40
 
 
-def test_a_transaction_that_is_far_too_long_is_refused_and_spoils_no_other(store, monkeypatch):
+def test_a_transaction_that_is_far_too_long_is_refused_and_spoils_no_other(store):
     """With its size and what to do."""
     log = table_on(store)
-    monkeypatch.setattr(group_commit, "LINE_BYTES_MAX", 2_000)
+    log.limits = LogLimits(line_bytes=2_000)
     tickets = [Ticket(proposal) for proposal in (long("f1"), AlterSettings({"x": "y" * 2_000}), long("f2"))]
     commit_group(log, tickets)
     one, refused, two = (ticket.outcome for ticket in tickets)

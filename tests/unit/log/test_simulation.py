@@ -114,7 +114,7 @@ def no_look_at_what_exists(patch):
 def what_exists_is_ours(patch):
     """What exists is taken for ours."""
 
-    def append(backend, pending):
+    def append(backend, pending, _puts):
         unclear = backend.create(pending.version, pending.data) is PutOutcome.UNCLEAR
         return group_commit.NotAppended.UNCLEAR if unclear else pending.data
 
@@ -125,7 +125,7 @@ def on_after_an_unclear_put(patch):
     """No answer is taken for a refusal, though the put may be under way."""
     attempt = LocalCommitter._try
 
-    def append(backend, pending):
+    def append(backend, pending, _puts):
         if backend.create(pending.version, pending.data) is PutOutcome.CREATED:
             return pending.data
         raise Code.STORE_UNAVAILABLE("refused")
@@ -235,9 +235,10 @@ def not_validated_again(patch):
     """What was validated before a lost race is written after it."""
     retained = {}
 
-    def once(group, head, machine):
+    def once(group, head, machine, limits):
         _, state = retained.setdefault(id(group), (group, head.state))
-        return validate(group, head, replace(machine, resolve=lambda proposal, _: machine.resolve(proposal, state)))
+        stale = replace(machine, resolve=lambda proposal, _: machine.resolve(proposal, state))
+        return validate(group, head, stale, limits)
 
     patch.setattr(committer, "validate", once)
 

@@ -330,7 +330,7 @@ def test_a_request_of_another_type_is_refused(root, service, kind):
     assert (answer.status, answer.json()["error"]["code"]) == (400, "request_invalid")
 
 
-def test_a_request_that_is_too_large_is_refused(root, service, monkeypatch):
+def test_a_request_that_is_too_large_is_refused(root, service):
     url = f"{service}/v1/tables/{lakebed.open(root).table('t').id}/commits"
     body = b"x" * (commit_messages.REQUEST_BYTES_MAX + 1)
     try:

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from lakebed.log import committer
 from lakebed.log.backends.objects import ObjectLog
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed
 from lakebed.storage import LocalStorage, PutOutcome
 from tests.unit.log.cases import adding, created, log_on
@@ -126,10 +126,9 @@ def test_writers_that_have_met_lose_no_more_races(tmp_path, real_waiting):
     assert len(log_on(LocalStorage(tmp_path)).follow().files) == 48
 
 
-def test_a_stopped_process_holds_up_no_other_for_good(tmp_path, real_waiting, monkeypatch):
+def test_a_stopped_process_holds_up_no_other_for_good(tmp_path, real_waiting):
     """It has the turn and does not go on: the others wait once, and then do without turns."""
-    monkeypatch.setattr(committer, "TURN_WAIT_S", 0.05)
-    log = created(LocalStorage(tmp_path, durability="none"))
+    log = created(LocalStorage(tmp_path, durability="none"), LogLimits(turn_wait_s=0.05))
     (place,) = (path for path in tmp_path.rglob("log") if path.is_dir())
     process = subprocess.Popen([sys.executable, "-c", HOLDER, place], stdout=subprocess.PIPE, text=True)
     try:

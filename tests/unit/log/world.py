@@ -15,6 +15,7 @@ the rows of all files that they added. After every step:
 """
 
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from itertools import count
 from random import Random
@@ -22,6 +23,7 @@ from random import Random
 from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLog, ObjectLogs
 from lakebed.log.checkpoint import CheckpointLocation, Head
+from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed, Contended, Unknown
 from lakebed.log.replay import advance
 from lakebed.log.sidecars import SidecarStore
@@ -70,6 +72,7 @@ class Process:
         self.name = name
         self.table = Table(TABLE_ID, "t", world.storage, world.logs(world.storage), dict)
         self.log = self.table.log
+        self.log.limits = world.limits
         self.log.tail._advancing = Lock(world.schedule)
         self.seen = None
         self.actors = []
@@ -81,6 +84,14 @@ class World:
 
     def __init__(self, seed):
         self.random = Random(seed)
+        self.limits = LogLimits(
+            settle_puts=3,
+            losing_s=10.0,
+            fresh_s=10.0,
+            ahead_bytes=self.random.choice([0, 2_000, LIMITS.ahead_bytes]),
+            segment_age=timedelta(seconds=4),
+            inline_bytes=self.random.choice([0, LIMITS.inline_bytes]),
+        )
         self.schedule = Schedule(Random(seed + 1_000_000))
         self.inner = ClockedStorage(connect(f"memory://simulation-{next(RUNS)}"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))

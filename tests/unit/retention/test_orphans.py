@@ -7,8 +7,8 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, RejectedError, UnknownOutcomeError
-from lakebed.log import group_commit
 from lakebed.log.last_modified_times import to_us
+from lakebed.log.log_limits import LIMITS
 from lakebed.model.files import data_folder, data_object, entry_name, table_prefix
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
@@ -395,7 +395,7 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     """The next sweep finds the cutoff in the log, and goes on from there."""
     set_clock(monkeypatch, sleep=lambda _seconds: None)
     orphaned(table)
-    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, group_commit.SETTLE_MAX + 1))
+    lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))
     with pytest.raises(UnknownOutcomeError):
         delete_orphans(on(table, FaultyStorage(table.storage, FaultPlan([lost]))), force=True)
     assert len(objects(table)) == 6

@@ -10,8 +10,8 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnknownOutcomeError
-from lakebed.log import checkpoint
 from lakebed.log.backends.objects import ObjectLogs
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder, table_prefix
@@ -167,10 +167,13 @@ def test_the_tag_whose_checkpoint_is_gone_is_found(table):
 
 
 @pytest.fixture
-def in_parts(monkeypatch):
+def in_parts(table):
     """No part is small enough for a manifest, and none is kept in memory, as of processes of their own."""
-    monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
-    monkeypatch.setattr(STATE_CACHE, "bytes_max", 0)
+    table.log.limits = LogLimits(inline_bytes=0)
+    bytes_max = STATE_CACHE.bytes_max
+    STATE_CACHE.limit(0)
+    yield
+    STATE_CACHE.limit(bytes_max)
 
 
 @pytest.mark.usefixtures("in_parts")
@@ -213,8 +216,8 @@ def test_behind_a_checkpoint_that_does_not_read_back_nothing_is_truncated(table)
     assert keys_of(opened(table)) == [1, 2, 3, 4]
 
 
-def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(table, monkeypatch):
-    monkeypatch.setattr(checkpoint, "INLINE_BYTES", 0)
+def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(table):
+    table.log.limits = LogLimits(inline_bytes=0)
     collect_garbage(table)
     (retained,) = table.log.retained.versions()
     assert table.log.retained.read(retained) == table.log.head
@@ -226,9 +229,9 @@ def test_a_kept_part_that_does_not_read_back_is_found_though_it_is_in_memory(tab
 
 
 @pytest.mark.usefixtures("in_parts")
-def test_what_a_pinned_view_rests_on_is_not_truncated(table, monkeypatch):
+def test_what_a_pinned_view_rests_on_is_not_truncated(table):
     """Parts of its state are swept, and made again when they are asked for, however late."""
-    monkeypatch.setattr(checkpoint, "SEGMENT_AGE_MAX", timedelta(seconds=-60))
+    table.log.limits = LogLimits(inline_bytes=0, segment_age=timedelta(seconds=-60))
     table.log.tail.start_checkpoint()
     table.log.wait_for_checkpoint()
     reader = opened(table)
@@ -446,11 +449,10 @@ def test_a_round_that_dies_at_any_request_leaves_a_table_that_the_next_one_trunc
     assert len(table.log.retained.versions()) <= 3
 
 
-def test_a_writer_that_the_truncation_overtook_writes_after_it(table, monkeypatch):
+def test_a_writer_that_the_truncation_overtook_writes_after_it(table):
     """The entry before its own, whose time its own would have, is gone."""
-    monkeypatch.setattr("lakebed.log.committer.FRESH_S", 3600)
-    monkeypatch.setattr("lakebed.log.committer.LAST_MODIFIED_PAUSE_S", 0)
     late = opened(table)
+    late.log.limits = LogLimits(fresh_s=3600, last_modified_pause_s=0)
     late.state()
     truncate_away(table)
     assert table.log.log_start() > late.log.head.version
