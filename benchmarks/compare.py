@@ -28,7 +28,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
@@ -246,7 +246,7 @@ def compared(name: str, old: Path, rows: int, turns: int) -> str:
     return "   ".join(cells)
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("old", type=Path, metavar="OLD_CHECKOUT", help="a folder with the other src/lakebed")
     parser.add_argument("--only", nargs="+", choices=MEASURES, default=MEASURES, metavar="MEASURE")
@@ -255,7 +255,7 @@ def main() -> int:
     parser.add_argument("--child", choices=MEASURES, help=argparse.SUPPRESS)
     parser.add_argument("--source", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(words)
     if args.child:
         child(args.child, args.source, args.folder, args.rows)
         return 0

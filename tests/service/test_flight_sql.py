@@ -17,7 +17,7 @@ from adbc_driver_flightsql import ConnectionOptions, DatabaseOptions, dbapi
 import lakebed
 from lakebed.errors import Code
 from lakebed.read.sql.limited import Limits
-from lakebed.server.flight import flight_server, kept_statements, messages
+from lakebed.server.flight import flight_server, messages
 from lakebed.server.flight.flight_server import FlightServer
 from lakebed.server.flight.prepared_statement import Statement
 from lakebed.server.flight.statement_runs import StatementLimits
@@ -305,17 +305,17 @@ def test_no_principal_gets_what_was_planned_for_another(guarded, planned):
     assert len(planned) == 4
 
 
-def test_what_was_planned_is_kept_for_a_moment_and_within_the_limit(lake, monkeypatch, planned):
-    monkeypatch.setattr(kept_statements, "KEPT_S", 600.0)
+def test_what_was_planned_is_kept_for_a_moment_and_within_the_limit(lake, planned):
     server = FlightServer(Service(lake), limits=StatementLimits(Limits(2**30, 600.0), statements_max=2))
     kept = server._runs._kept
+    kept.kept_s = 600.0
     for number in range(3):
         client, ticket = prepared(server, f"SELECT {number} AS n")
     # The oldest made room, and what waits does not count as running.
     assert (len(kept), server.running()) == (2, 0)
     assert client.do_get(ticket).read_all().to_pydict() == {"n": [2]}
     assert len(planned) == 3
-    monkeypatch.setattr(kept_statements, "KEPT_S", 0.05)
+    kept.kept_s = 0.05
     prepared(server, "SELECT 9 AS n")
     until(lambda: len(kept) == 1)
     server.stop()

@@ -31,17 +31,14 @@ def test_a_turn_does_the_work_and_gives_its_times(tmp_path, monkeypatch, own_cor
 
 def test_the_driver_has_both_sides_take_turns_and_prints_a_line_a_measure(monkeypatch, capfd):
     monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setattr(
-        "sys.argv", ["compare", str(compare.ROOT), "--only", "get_many", "import", "--turns", "2", "--rows", str(ROWS)]
-    )
-    assert compare.main() == 0
+    words = [str(compare.ROOT), "--only", "get_many", "import", "--turns", "2", "--rows", str(ROWS)]
+    assert compare.main(words) == 0
     printed = capfd.readouterr().out
     assert re.search(r"^get_many( +[\d.]+){3} \([\d.]+-[\d.]+\)( +[\d.]+){3} \([\d.]+-[\d.]+\)$", printed, re.MULTILINE)
     assert re.search(r"^import +left out: JAVA_HOME is not set$", printed, re.MULTILINE)
 
 
-def test_a_folder_that_is_no_checkout_is_refused(monkeypatch, capfd, tmp_path):
-    monkeypatch.setattr("sys.argv", ["compare", str(tmp_path)])
+def test_a_folder_that_is_no_checkout_is_refused(capfd, tmp_path):
     with pytest.raises(SystemExit):
-        compare.main()
+        compare.main([str(tmp_path)])
     assert f"{tmp_path} is no checkout of Lakebed" in capfd.readouterr().err

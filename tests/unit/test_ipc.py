@@ -10,7 +10,6 @@ import xxhash
 
 from lakebed.errors import DamagedError, SchemaMismatchError
 from lakebed.log.segments import batch_of, bytes_of
-from lakebed.model import ipc
 from lakebed.model.ipc import measured_batches, open_within
 from lakebed.model.key_summaries import Summary
 from lakebed.model.state.reference_lists import Claim, Sidecar, decode_references
@@ -113,8 +112,8 @@ def of_others(folder, batches, *, file=False, compression=None, deltas=False):
     return path
 
 
-def read(path, source=pa.memory_map, *, file=False):
-    with source(str(path)) as opened, measured_batches(opened, "x", file=file) as (columns, batches):
+def read(path, source=pa.memory_map, **how):
+    with source(str(path)) as opened, measured_batches(opened, "x", **{"file": False} | how) as (columns, batches):
         return columns, list(batches)
 
 
@@ -130,22 +129,20 @@ def test_a_stream_or_file_of_others_gives_what_arrow_reads_from_it(tmp_path, sou
         assert pa.Table.from_batches(found, columns).equals(pa.Table.from_batches(batches))
 
 
-def test_a_dictionary_that_is_replaced_counts_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(ipc, "BATCH_BYTES_MAX", 900)
+def test_a_dictionary_that_is_replaced_counts_once(tmp_path):
     path = of_others(tmp_path, [*dictionaries()] * 3, compression="zstd")
-    assert len(read(path)[1]) == 9
+    assert len(read(path, batch_bytes_max=900)[1]) == 9
 
 
 @pytest.mark.parametrize(("source", "fits"), [(pa.memory_map, True), (pa.OSFile, False)])
-def test_an_uncompressed_batch_counts_if_it_has_to_be_copied(tmp_path, monkeypatch, source, fits):
+def test_an_uncompressed_batch_counts_if_it_has_to_be_copied(tmp_path, source, fits):
     """What is mapped takes no memory until it is used."""
-    monkeypatch.setattr(ipc, "BATCH_BYTES_MAX", 4000)
     path = of_others(tmp_path, [pa.record_batch({"n": range(1000)})])
     if fits:
-        assert read(path, source)[1][0].num_rows == 1000
+        assert read(path, source, batch_bytes_max=4000)[1][0].num_rows == 1000
     else:
         with pytest.raises(SchemaMismatchError, match="a record batch decodes to 80"):
-            read(path, source)
+            read(path, source, batch_bytes_max=4000)
 
 
 def test_a_file_whose_footer_lists_other_batches_is_damaged(tmp_path):

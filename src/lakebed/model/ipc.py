@@ -100,11 +100,11 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
 
 @contextmanager
 def measured_batches(
-    source: pa.NativeFile, name: str, *, file: bool
+    source: pa.NativeFile, name: str, *, file: bool, batch_bytes_max: int = BATCH_BYTES_MAX
 ) -> Iterator[tuple[pa.Schema, Iterator[pa.RecordBatch]]]:
     """The columns and the batches of an IPC stream, or of the stream in an IPC ``file``; ``name`` is for errors.
 
-    Raises SchemaMismatchError, before anything is decompressed, for a batch of more than BATCH_BYTES_MAX, and what
+    Raises SchemaMismatchError, before anything is decompressed, for a batch of more than ``batch_bytes_max``, and what
     Arrow raises for damage.
     """
     listed = None
@@ -116,12 +116,12 @@ def measured_batches(
 
     def too_large(size_bytes: int) -> Error:
         return Code.BATCH_TOO_LARGE(
-            f"{name}: a record batch decodes to {size_bytes} bytes, and at most {BATCH_BYTES_MAX} are allowed: write "
+            f"{name}: a record batch decodes to {size_bytes} bytes, and at most {batch_bytes_max} are allowed: write "
             "smaller batches (max_chunksize of PyArrow's writers, record_batch_size of Polars), or Parquet",
             name=name,
         )
 
-    with pa.ipc.open_stream(_Measured(source, BATCH_BYTES_MAX, too_large)) as stream:
+    with pa.ipc.open_stream(_Measured(source, batch_bytes_max, too_large)) as stream:
         yield stream.schema, stream if listed is None else _all_of(stream, listed)
 
 

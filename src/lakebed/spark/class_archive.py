@@ -16,6 +16,7 @@ import os
 import shlex
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -107,10 +108,10 @@ def _use(session: SparkSession, folder: Path) -> None:
     pipeline.compact(table, strategy="full")
 
 
-def main() -> None:
+def main(words: Sequence[str] | None = None) -> None:
     """Make the archive, and print where it is. Takes no arguments."""
     described = "Archive the classes that Spark loads: sessions of this environment then start in half the time."
-    argparse.ArgumentParser("python -m lakebed.spark.class_archive", description=described).parse_args()
+    argparse.ArgumentParser("python -m lakebed.spark.class_archive", description=described).parse_args(words)
     try:
         made = make_archive()
     except Error as error:

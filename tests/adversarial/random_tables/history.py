@@ -54,7 +54,6 @@ BATCH_ROWS = (
     "lakebed.files.sorting.sort._SORT_BATCH_ROWS",
     "lakebed.files.sorting.sort.BATCH_ROWS_MAX",
     "lakebed.read.rows.sequential_scan.BATCH_ROWS",
-    "lakebed.read.changes.feed.KEYS_MAX",
 )
 """The rows of a batch, and the keys that are looked up at once."""
 READS: Counter[str] = Counter()
@@ -131,7 +130,10 @@ class History:
         def smaller(_: Any, *how: Any) -> Layout:
             return replace(of(*how), **self.layout)
 
-        with reading_by(self.table, self.way, multi_get_rows=self.batch_rows), pytest.MonkeyPatch.context() as patch:
+        with (
+            reading_by(self.table, self.way, multi_get_rows=self.batch_rows, feed_keys=self.batch_rows),
+            pytest.MonkeyPatch.context() as patch,
+        ):
             patch.setattr(Layout, "of", classmethod(smaller))
             for place in BATCH_ROWS:
                 patch.setattr(place, self.batch_rows)

@@ -62,9 +62,9 @@ def batches(rows, sizes, schema=SCHEMA):
         begin, turn = begin + size, turn + 1
 
 
-def found(before, after, sizes, codec, *, merged):
+def found(before, after, sizes, codec, **how):
     rows = []
-    for changed, kinds in differences(batches(before, sizes), batches(after, sizes[::-1]), codec, merged=merged):
+    for changed, kinds in differences(batches(before, sizes), batches(after, sizes[::-1]), codec, **how):
         rows += zip(map(ChangeKind, kinds.to_pylist()), changed.to_pylist(), strict=True)
     return rows
 
@@ -122,9 +122,7 @@ def test_values_with_a_null_type_inside_are_compared():
 @given(st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), st.lists(ROWS, max_size=25), SIZES)
 def test_rows_that_one_side_has_more_often_are_deletes_and_inserts(held_bytes, shared, gone, came, sizes):
     before, after = as_read(shared + gone), as_read(shared + came)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feed, "HELD_BYTES_MAX", held_bytes)
-        changed = found(before, after, sizes, SCHEMA.order, merged=False)
+    changed = found(before, after, sizes, SCHEMA.order, merged=False, held_bytes_max=held_bytes)
     counts = {kind: Counter(repr(row) for one, row in changed if one is kind) for kind in ChangeKind}
     past, present = Counter(map(repr, before)), Counter(map(repr, after))
     assert past - counts[ChangeKind.DELETE] + counts[ChangeKind.INSERT] == present

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AgeOff, DropField, KeepAll, KeyRange, Latest, RenameField, Schema, SetFilter, UsageError, clock
 from lakebed.model.state.transactions import ProposeCut, ProposeExpiry
-from lakebed.read.changes import plan
+from lakebed.read.rows.request import LIMITS, ReadLimits
 from tests.unit.cases import compact_partition
 from tests.unit.changes.cases import applied, counted, one_entry
 
@@ -88,14 +88,14 @@ def test_the_feed_gives_the_rows_that_are_shown(merge, steps, data):
             assert "age-off" in str(refused) or "filter" in str(refused)  # noqa: PT017 - some steps are
     newest = table.state().version
     a, b, c = sorted(data.draw(st.lists(st.integers(0, newest), min_size=3, max_size=3)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "ROWS_A_KEY", data.draw(st.sampled_from([-1, plan.ROWS_A_KEY])))
-        feed = table.changes(a, c).read_all()
-        assert applied(rows_at(table, a), feed, ["k"]) == rows_at(table, c)
-        parts = pa.concat_tables([table.changes(a, b).read_all(), table.changes(b, c).read_all()])
-        assert parts == feed
-        some = table.changes(a, c, where="v > 1").read_all()
-        assert applied(rows_at(table, a, "v > 1"), some, ["k"]) == rows_at(table, c, "v > 1")
+    rows_a_key = data.draw(st.sampled_from([-1, LIMITS.feed_rows_a_key]))
+    table.reader.limits = ReadLimits(feed_rows_a_key=rows_a_key)
+    feed = table.changes(a, c).read_all()
+    assert applied(rows_at(table, a), feed, ["k"]) == rows_at(table, c)
+    parts = pa.concat_tables([table.changes(a, b).read_all(), table.changes(b, c).read_all()])
+    assert parts == feed
+    some = table.changes(a, c, where="v > 1").read_all()
+    assert applied(rows_at(table, a, "v > 1"), some, ["k"]) == rows_at(table, c, "v > 1")
 
 
 def rows_at(table, version, where=None):

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from lakebed import AddField, KeyRange, Latest, RenameField
 from lakebed.model.row_kinds import RowKind
-from lakebed.read.changes import feed as feeds
-from lakebed.read.changes import plan
+from lakebed.read.rows.request import LIMITS, ReadLimits
 from tests.unit.cases import compact_partition
 from tests.unit.changes.cases import applied, counted, one_entry
 from tests.unit.read.merging_tables import MODES, Change, MergingTable
@@ -78,18 +77,18 @@ def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_o
             do(made, *together[0])
     newest = table.state().version
     a, b, c = sorted(data.draw(st.lists(st.integers(0, newest), min_size=3, max_size=3)))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(feeds, "KEYS_MAX", data.draw(st.sampled_from([1, 2, feeds.KEYS_MAX])))
-        # Of a table so small all rows are read, unless keys are to be looked up always.
-        patch.setattr(plan, "ROWS_A_KEY", data.draw(st.sampled_from([-1, plan.ROWS_A_KEY])))
-        feed = table.changes(a, c).read_all()
-        assert applied(rows_at(table, a), feed, ["k"]) == rows_at(table, c)
-        parts = pa.concat_tables([table.changes(a, b).read_all(), table.changes(b, c).read_all()])
-        assert parts == feed
-        assert_least(feed, ["k"] if MODES[mode].one_row_per_key else ["k", "s"])
-        for where in ("a = 1", "k > 'a'", "k IN ('', 'b') AND s > 0", "s = 1 AND k <> 'b'"):
-            some = table.changes(a, c, where=where).read_all()
-            assert applied(rows_at(table, a, where), some, ["k"]) == rows_at(table, c, where)
+    # Of a table so small all rows are read, unless keys are to be looked up always.
+    rows_a_key = data.draw(st.sampled_from([-1, LIMITS.feed_rows_a_key]))
+    keys = data.draw(st.sampled_from([1, 2, LIMITS.feed_keys]))
+    table.reader.limits = ReadLimits(feed_keys=keys, feed_rows_a_key=rows_a_key)
+    feed = table.changes(a, c).read_all()
+    assert applied(rows_at(table, a), feed, ["k"]) == rows_at(table, c)
+    parts = pa.concat_tables([table.changes(a, b).read_all(), table.changes(b, c).read_all()])
+    assert parts == feed
+    assert_least(feed, ["k"] if MODES[mode].one_row_per_key else ["k", "s"])
+    for where in ("a = 1", "k > 'a'", "k IN ('', 'b') AND s > 0", "s = 1 AND k <> 'b'"):
+        some = table.changes(a, c, where=where).read_all()
+        assert applied(rows_at(table, a, where), some, ["k"]) == rows_at(table, c, where)
 
 
 def rows_at(table, version, where=None):
@@ -214,10 +213,10 @@ def test_keys_are_looked_up_in_batches_by_the_size_of_their_rows(latest, monkeyp
     monkeypatch.setattr(type(reader), "get_many", counting)
     assert latest.table.changes(2).read_all().num_rows == 40
     assert asked == [], "forty of 44 rows are new"
-    monkeypatch.setattr(plan, "ROWS_A_KEY", -1)
+    reader.limits = ReadLimits(feed_rows_a_key=-1)
     assert latest.table.changes(2).read_all().num_rows == 40
     assert asked == [40, 40], "before and after"
     del asked[:]
-    monkeypatch.setattr(feeds, "KEYS_BYTES", 1000)
+    reader.limits = ReadLimits(feed_rows_a_key=-1, feed_keys_bytes=1000)
     assert latest.table.changes(2).read_all().num_rows == 40
     assert max(asked) < 40

@@ -21,6 +21,7 @@ from lakebed.model.state.transactions import (
 )
 from lakebed.upkeep.compaction import merge_jobs, plan
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from lakebed.write.batches import BatchLimits
 
 PARTITIONS = 4
 
@@ -38,9 +39,7 @@ def table(tmp_path):
 @pytest.fixture
 def one_by_one(monkeypatch):
     """Waves of one job, one after another."""
-    monkeypatch.setattr(merge_jobs, "BATCH_TASKS_MIN", 1)
-    monkeypatch.setattr(merge_jobs, "BATCH_TASKS_PER_CORE", 1)
-    monkeypatch.setattr(merge_jobs, "BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr(merge_jobs, "batch_limits", lambda _cores: BatchLimits(1, 1))
 
 
 def merged(table, tmp_path, tasks):
@@ -53,6 +52,9 @@ def runs(table):
 
 def keys(table):
     return Counter(table.scan().read_all().column("k").to_pylist())
+
+
+MANY = [f"request-{number:04d}" for number in range(1_001)]
 
 
 def submitted(table, *names):
@@ -118,28 +120,23 @@ def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
     assert compact(table, prepared, execute, cores=1).jobs == PARTITIONS
 
 
-def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(plan, "REQUESTS_OPEN_MAX", 1)
-    submitted(table, "a", "b")
+def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
+    submitted(table, *MANY)
     report = compact(table, prepare(table, "full"), partial(pytest.fail, "a task ran"), cores=1)
     assert (report.jobs, report.version) == (0, None)
-    assert report.waits == "2 requests are open; compaction goes on when they are 1"
-    table.commit(RejectRequest("a", "gone"))
+    assert report.waits == "1001 requests are open; compaction goes on when they are 1000"
+    table.commit(RejectRequest(MANY[0], "gone"))
     report = compact(table, prepare(table, "full"), partial(merged, table, tmp_path), cores=1)
     assert (report.jobs, report.waits) == (PARTITIONS, None)
 
 
-def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(
-    table, tmp_path, one_by_one, monkeypatch
-):
-    monkeypatch.setattr(plan, "REQUESTS_OPEN_MAX", 1)
-
+def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path, one_by_one):
     def execute(tasks):
-        submitted(table, "a", "b")
+        submitted(table, *MANY)
         return merged(table, tmp_path, tasks)
 
     report = compact(table, prepare(table, "full"), execute, cores=1)
-    assert (report.jobs, report.waits) == (1, "2 requests are open; compaction goes on when they are 1")
+    assert (report.jobs, report.waits) == (1, "1001 requests are open; compaction goes on when they are 1000")
     assert (sorted(runs(table)), len(table.state().jobs)) == ([1, 2, 2, 2], 0)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -43,10 +44,8 @@ def found(rows):
         return "unparsed"
 
 
-def in_pieces(plan, monkeypatch, size):
-    with monkeypatch.context() as patch:
-        patch.setattr(csv_parser, "_PIECE_BYTES", size)
-        return found(parsed_batches(plan))
+def in_pieces(plan, size):
+    return found(parsed_batches(replace(plan, piece_bytes=size)))
 
 
 CELLS = st.sampled_from(['""', '"x', 'y"', '"\n"', '"\n1,2\n"', 'x"y', '"a""b"', MARK, "é", "1", "", "\r", " "])
@@ -68,7 +67,7 @@ def test_any_text_has_the_rows_of_one_stream(tmp_path_factory, text, size, heade
 
     expected = found(parsed_stream(plan))
 
-    assert in_pieces(plan, pytest.MonkeyPatch(), size) == (expected if text.strip("\r\n") else [])
+    assert in_pieces(plan, size) == (expected if text.strip("\r\n") else [])
 
 
 @pytest.fixture
@@ -85,21 +84,21 @@ def streams(monkeypatch):
 
 
 @pytest.mark.parametrize("end", ["\n", ""], ids=["ended", "not ended"])
-def test_plain_lines_are_parsed_by_threads_that_end(tmp_path, monkeypatch, streams, end):
+def test_plain_lines_are_parsed_by_threads_that_end(tmp_path, streams, end):
     path = tmp_path / "rows.csv"
     path.write_text("\n".join(["a,b", *(f'"text {n}",{n}' for n in range(1_000))]) + end)
 
-    assert in_pieces(plan_of(path, header=True), monkeypatch, 100) == [(f"text {n}", n) for n in range(1_000)]
+    assert in_pieces(plan_of(path, header=True), 100) == [(f"text {n}", n) for n in range(1_000)]
 
     assert streams == []
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-csv")]
 
 
-def test_a_line_break_in_a_value_is_read_as_a_stream_from_the_record_before(tmp_path, monkeypatch, streams):
+def test_a_line_break_in_a_value_is_read_as_a_stream_from_the_record_before(tmp_path, streams):
     path = tmp_path / "rows.csv"
     path.write_text('a,1\nb,2\n"c\nd",3\ne,4\n')
 
-    assert in_pieces(plan_of(path), monkeypatch, 5) == [("a", 1), ("b", 2), ("c\nd", 3), ("e", 4)]
+    assert in_pieces(plan_of(path), 5) == [("a", 1), ("b", 2), ("c\nd", 3), ("e", 4)]
 
     assert streams == [8]
 
@@ -109,18 +108,17 @@ def test_a_line_break_in_a_value_is_read_as_a_stream_from_the_record_before(tmp_
     [("utf-16", (pa.string(), pa.int64())), ("utf-8", (pa.string(),))],
     ids=["bytes of line feeds", "one column"],
 )
-def test_what_no_empty_record_can_check_is_one_stream(tmp_path, monkeypatch, streams, encoding, types):
+def test_what_no_empty_record_can_check_is_one_stream(tmp_path, streams, encoding, types):
     path = tmp_path / "rows.csv"
     lines = ["x", "y"] if len(types) == 1 else ["x,1", "y,2"]
     path.write_text("\n".join(lines), encoding)
 
-    assert len(in_pieces(plan_of(path, encoding=encoding, types=types), monkeypatch, 2)) == 2
+    assert len(in_pieces(plan_of(path, encoding=encoding, types=types), 2)) == 2
 
     assert streams == [0]
 
 
 def test_an_error_in_any_piece_names_the_line_and_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_parser, "_PIECE_BYTES", 64)
     monkeypatch.setattr(csv_file, "SAMPLE_BYTES", 64)
     path = tmp_path / "rows.csv"
     for line in (2, 50, 400, 500):
@@ -128,15 +126,14 @@ def test_an_error_in_any_piece_names_the_line_and_the_column(tmp_path, monkeypat
         lines[line - 1] = "text,many"
         path.write_text("\n".join(lines))
         with pytest.raises(Error, match=f"line {line}, column b: 'many' is not int64"):
-            list(batches(plan_of(path, header=True)))
+            list(batches(replace(plan_of(path, header=True), piece_bytes=64)))
 
 
-def test_threads_end_with_a_reader_that_takes_no_more(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_parser, "_PIECE_BYTES", 64)
+def test_threads_end_with_a_reader_that_takes_no_more(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("".join(f"text,{n}\n" for n in range(10_000)))
 
-    rows = batches(plan_of(path))
+    rows = batches(replace(plan_of(path), piece_bytes=64))
     next(rows)
     rows.close()
 
@@ -144,11 +141,11 @@ def test_threads_end_with_a_reader_that_takes_no_more(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "utf-8-sig"])
-def test_pieces_are_decoded_as_the_file(tmp_path, monkeypatch, streams, encoding):
+def test_pieces_are_decoded_as_the_file(tmp_path, streams, encoding):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n" + "".join(f"é{n},{n}\n" for n in range(100)), encoding)
 
     plan = plan_of(path, encoding=encoding, header=True)
 
-    assert in_pieces(plan, monkeypatch, 32) == [(f"é{n}", n) for n in range(100)]
+    assert in_pieces(plan, 32) == [(f"é{n}", n) for n in range(100)]
     assert streams == []

@@ -108,9 +108,9 @@ def merged(mode, schema, rows, cuts=()):
     return [row for batch in found for row in batch.to_pylist()]
 
 
-def called(function, rows, schema=COUNTS):
+def called(function, rows, schema=COUNTS, **limits):
     """The rows that a function gives for a stream of batches."""
-    found = WholeKeys(RowsFunction("f", function), schema).merge(iter(rows))
+    found = WholeKeys(RowsFunction("f", function), schema, **limits).merge(iter(rows))
     return [row for batch in found for row in batch.to_pylist()]
 
 
@@ -291,20 +291,17 @@ def test_calls_in_parts_give_the_same(pairs, cuts):
     wanted = {}
     for row in rows:
         wanted[row["k"]] = wanted.get(row["k"], 0) + row["n"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(custom_functions, "CALL_ROWS", 3)
-        assert called(summed, batches(rows, COUNTS, cuts)) == [{"k": k, "n": n} for k, n in wanted.items()]
+    assert called(summed, batches(rows, COUNTS, cuts), call_rows=3) == [{"k": k, "n": n} for k, n in wanted.items()]
 
 
-def test_a_key_is_in_one_call_if_its_rows_fit(monkeypatch):
-    monkeypatch.setattr(custom_functions, "CALL_ROWS", 4)
+def test_a_key_is_in_one_call_if_its_rows_fit():
     calls = []
 
     def function(rows):
         calls.append(rows.column("k").to_pylist())
         return summed(rows)
 
-    called(function, counts([1, 1, 1]) + counts([2, 2, 3]) + counts([3, 3, 3]))
+    called(function, counts([1, 1, 1]) + counts([2, 2, 3]) + counts([3, 3, 3]), call_rows=4)
     assert calls == [[1, 1, 1, 2, 2], [3, 3, 3, 3]]
 
 

@@ -34,6 +34,7 @@ from lakebed.model.state.transactions import (
 from lakebed.upkeep.compaction.run import compact, run_merge_task
 from lakebed.upkeep.compaction.run import prepare as prepare_compaction
 from lakebed.upkeep.rewrite import run
+from lakebed.write.batches import BatchLimits
 from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.unit.cases import rewrite_tasks, rewritten
@@ -514,9 +515,7 @@ def test_of_two_rewrites_at_once_one_gives_up(table):
 
 
 def test_a_file_of_which_no_row_changes_is_given_back_at_once(table, monkeypatch):
-    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCH_TASKS_MIN", 1)
-    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCH_TASKS_PER_CORE", 1)
-    monkeypatch.setattr("lakebed.upkeep.rewrite.run.BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr("lakebed.upkeep.rewrite.run.batch_limits", lambda _cores: BatchLimits(1, 1))
     open_jobs = []
 
     def execute(tasks):

@@ -58,15 +58,13 @@ def test_doctor_says_whether_there_is_an_archive(folder, monkeypatch):
 def test_what_stands_in_the_way_of_an_archive_is_one_line(folder, monkeypatch):
     folder.write_text("a file")
     monkeypatch.setattr(class_archive, "java_for_spark", lambda: JAVA)
-    monkeypatch.setattr("sys.argv", ["class_archive"])
     with pytest.raises(SystemExit, match=r"^error: no archive can be written in .*a folder: .*File exists"):
-        class_archive.main()
+        class_archive.main([])
 
 
-def test_a_word_that_is_no_option_makes_no_archive(folder, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["class_archive", "--all"])
+def test_a_word_that_is_no_option_makes_no_archive(folder, capsys):
     with pytest.raises(SystemExit):
-        class_archive.main()
+        class_archive.main(["--all"])
     assert "unrecognized arguments: --all" in capsys.readouterr().err
     assert not folder.exists()
 

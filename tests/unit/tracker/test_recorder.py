@@ -11,10 +11,10 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.table.tracker import recorder as recording
 from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_details
 from lakebed.table.tracker.recorder import NO_RUN, Recorder, current_run, noting
 from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun, read_newest_first
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 
 EXPORT = Begun(operation="export", table="t", table_id="00000000-table", base_version=3)
 
@@ -25,10 +25,22 @@ def lake(tmp_path: Path) -> lakebed.Instance:
 
 
 @pytest.fixture
-def tracker(lake: lakebed.Instance, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+def tracker(lake: lakebed.Instance) -> Recorder:
     # The thread writes nothing in the time of a test: each test says when.
-    monkeypatch.setattr(recording, "FLUSH_S", 3600.0)
+    lake.tracker.flush_s = 3600.0
     return lake.tracker
+
+
+Away = tuple[Recorder, FaultyStorage]
+
+
+@pytest.fixture
+def away(lake: lakebed.Instance) -> Away:
+    """A recorder, and its store, which takes no record until its plan is another."""
+    storage = FaultyStorage(lake.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "create")]))
+    recorder = Recorder(storage)
+    recorder.flush_s = 3600.0
+    return recorder, storage
 
 
 def objects(lake: lakebed.Instance) -> int:
@@ -156,10 +168,8 @@ def test_tasks_are_counted_and_listed_with_their_run(lake: lakebed.Instance, tra
     assert failure.message == "it exited"
 
 
-def test_more_tasks_than_are_kept_are_counted(
-    lake: lakebed.Instance, tracker: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(recording, "TASKS_MAX", 10)
+def test_more_tasks_than_are_kept_are_counted(lake: lakebed.Instance, tracker: Recorder) -> None:
+    tracker.tasks_max = 10
     with tracker.running(EXPORT) as run:
         run.plan_tasks(100, "workers")
         for number in range(100):
@@ -171,33 +181,30 @@ def test_more_tasks_than_are_kept_are_counted(
 
 
 def test_a_store_that_takes_no_record_gets_it_later(
-    lake: lakebed.Instance, tracker: Recorder, monkeypatch: pytest.MonkeyPatch
+    lake: lakebed.Instance, away: tuple[Recorder, FaultyStorage]
 ) -> None:
-    def refuse(*_: object) -> None:
-        raise Code.STORE_UNAVAILABLE("away")
-
-    with monkeypatch.context() as away:
-        away.setattr(type(lake.storage), "create", refuse)
-        with tracker.running(EXPORT) as run:
-            run.plan_tasks(1, "workers")
-            run.task(TaskRun(job=run.id, number=0))
-        tracker.flush()
-        assert isinstance(tracker.failing, lakebed.StorageError)
+    tracker, storage = away
+    with tracker.running(EXPORT) as run:
+        run.plan_tasks(1, "workers")
+        run.task(TaskRun(job=run.id, number=0))
+    tracker.flush()
+    assert isinstance(tracker.failing, lakebed.StorageError)
+    storage.plan = FaultPlan([])
     tracker.flush()
     assert tracker.failing is None
     assert len(run_details(lake.storage, run.id).tasks) == 1
 
 
 def test_notes_are_bounded_while_the_store_is_away(
-    lake: lakebed.Instance, tracker: Recorder, monkeypatch: pytest.MonkeyPatch
+    lake: lakebed.Instance, away: tuple[Recorder, FaultyStorage]
 ) -> None:
-    monkeypatch.setattr(recording, "NOTES_MAX", 5)
-    with monkeypatch.context() as away:
-        away.setattr(type(lake.storage), "create", lambda *_: (_ for _ in ()).throw(OSError("away")))
-        for number in range(20):
-            with tracker.running(Begun(operation="gc", table=f"t{number}")):
-                pass
-            tracker.flush()
+    tracker, storage = away
+    tracker.notes_max = 5
+    for number in range(20):
+        with tracker.running(Begun(operation="gc", table=f"t{number}")):
+            pass
+        tracker.flush()
+    storage.plan = FaultPlan([])
     tracker.flush()
     assert [run.table for run in job_runs(lake.storage)] == ["t19", "t18", "t17", "t16", "t15"]
 
@@ -211,8 +218,8 @@ def test_any_text_can_be_recorded(lake: lakebed.Instance, tracker: Recorder, tex
     assert only(lake).outcome is RunOutcome.FAILED
 
 
-def test_a_thread_writes_what_was_noted(lake: lakebed.Instance, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "FLUSH_S", 0.01)
+def test_a_thread_writes_what_was_noted(lake: lakebed.Instance) -> None:
+    lake.tracker.flush_s = 0.01
     with lake.tracker.running(EXPORT):
         thread = lake.tracker._thread
         assert thread is not None

@@ -49,6 +49,7 @@ _ROW = re.compile(r"Row #(\d+): ")
 class CsvReading:
     """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
     ``quoted_nulls``: empty quotes are null. Values of columns in ``casts`` may have any form of their type.
+    ``piece_bytes`` is about the size of the pieces that threads parse.
     """
 
     file: InputFile
@@ -61,6 +62,7 @@ class CsvReading:
     quoted_nulls: bool = False
     read: tuple[str, ...] | None = field(default=None)
     casts: frozenset[str] = frozenset()
+    piece_bytes: int = 4 * 1024 * 1024
 
     @cached_property
     def nulls(self) -> tuple[str, ...]:

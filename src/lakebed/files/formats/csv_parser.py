@@ -213,7 +213,6 @@ LINES_APART = ("utf-8", "utf-8-sig", "ascii", "latin-1", "iso-8859-1", "iso8859-
 _BLOCK_BYTES = 4 * 1024 * 1024
 """Bytes of a block. A record must fit into a block, in a stream and in a file in pieces."""
 
-_PIECE_BYTES = _BLOCK_BYTES
 _SKIPPED_BYTES = 1024 * 1024
 _THREADS_MAX = 4
 """Maximum parsing threads: sorting and encoding the rows is not faster than four of them."""
@@ -276,7 +275,7 @@ def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | No
     threads = min(pa.cpu_count(), _THREADS_MAX)
     ahead: deque[tuple[int, Future[list[pa.RecordBatch] | None]]] = deque()
     with plan.file.open() as file, ThreadPoolExecutor(threads, "lakebed-csv") as pool:
-        pieces = _pieces(file, plan.dialect.delimiter.encode())
+        pieces = _pieces(file, plan.dialect.delimiter.encode(), plan.piece_bytes)
         while True:
             while len(ahead) <= threads and (piece := next(pieces, None)) is not None:
                 ahead.append((piece[0], pool.submit(_parsed, plan, *piece)))
@@ -289,13 +288,13 @@ def _parsed_pieces(plan: CsvReading) -> Generator[pa.RecordBatch, None, int | No
             yield from rows
 
 
-def _pieces(file: Any, delimiter: bytes) -> Iterator[tuple[int, tuple[bytes | memoryview, ...]]]:
+def _pieces(file: Any, delimiter: bytes, piece_bytes: int) -> Iterator[tuple[int, tuple[bytes | memoryview, ...]]]:
     """Return the position of each piece and its text, which begins with the line feed before it; no text if the last
     one must be read as a stream.
     """
     begin = end = 0
     left = b""
-    while block := read_fully(file, _PIECE_BYTES):
+    while block := read_fully(file, piece_bytes):
         cut = block.rfind(b"\n") + 1
         if not cut:
             # A record of this size may not fit into a block.

@@ -179,14 +179,16 @@ class RowsFunction:
 class WholeKeys:
     """Calls a function over a sorted stream, with all rows of a key in one call, or in consecutive parts."""
 
-    def __init__(self, function: RowsFunction, schema: Schema) -> None:
+    def __init__(self, function: RowsFunction, schema: Schema, call_rows: int = CALL_ROWS) -> None:
+        """A call gets about ``call_rows`` rows, unless a key has more."""
         self._function = function
         self._schema = schema
+        self._call_rows = call_rows
 
     def merge(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the results, in key order; no batch is empty. Keeps one call's rows, and one key's result."""
         gathered: list[pa.RecordBatch] = []
-        rows_due, bytes_due = CALL_ROWS, CALL_BYTES
+        rows_due, bytes_due = self._call_rows, CALL_BYTES
         for batch in batches:
             if not batch.num_rows:
                 continue
@@ -204,7 +206,7 @@ class WholeKeys:
                 self._check_size(gathered)
             # Twice the rows that a key has left so far; otherwise a function would be called again for each batch of a
             # large key.
-            rows_due = CALL_ROWS + 2 * sum(one.num_rows for one in gathered)
+            rows_due = self._call_rows + 2 * sum(one.num_rows for one in gathered)
             bytes_due = CALL_BYTES + 2 * sum(one.nbytes for one in gathered)
         if gathered:
             yield from self._called(pa.concat_batches(gathered))

@@ -152,7 +152,12 @@ class _Side:
 
 
 def differences(
-    before: Iterator[pa.RecordBatch], after: Iterator[pa.RecordBatch], codec: KeyCodec, *, merged: bool
+    before: Iterator[pa.RecordBatch],
+    after: Iterator[pa.RecordBatch],
+    codec: KeyCodec,
+    *,
+    merged: bool,
+    held_bytes_max: int = HELD_BYTES_MAX,
 ) -> Generator[Changed]:
     """Return the changes from one stream to the other, in key order; both are sorted by the codec's fields, and have
     them.
@@ -171,7 +176,7 @@ def differences(
             yield from _compared(past, present, merged=merged)
         elif bound is None:
             return
-        elif max(side.held_bytes for side in sides) > HELD_BYTES_MAX:
+        elif max(side.held_bytes for side in sides) > held_bytes_max:
             for side, kind in zip(sides, (ChangeKind.DELETE, ChangeKind.INSERT), strict=True):
                 for taken in side.through(bound):
                     yield _all(taken, kind)
@@ -281,11 +286,6 @@ def _same_rows(before: pa.RecordBatch, after: pa.RecordBatch) -> np.ndarray[tupl
         # Null if either side is null: then both are null, or the values differ.
         same &= booleans(pc.coalesce(equal, pc.and_(ours.is_null(), theirs.is_null())))
     return same
-
-
-KEYS_MAX = 8192
-KEYS_BYTES = 16 * 1024 * 1024
-"""The most keys that are looked up at once, and about the bytes of their rows, by the size of the rows that came."""
 
 
 def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the caller's choice
@@ -446,13 +446,13 @@ class Feed:
     def _updated_rows(self, change: VersionChange, scope: Scope) -> Generator[pa.RecordBatch]:
         """Return the changes of the keys that the added files have: in whole rows, partial rows or deletes."""
         # The predicate is not applied here: a row that begins or ceases to satisfy it is also a change.
-        found = change.added_rows(replace(scope, keys=None))
+        found, limits = change.added_rows(replace(scope, keys=None)), self.table.reader.limits
         files = {file.id: file for partition in found.partitions for file in partition.files}.values()
-        if scope.narrowed in (None, scope.ranges) and change.is_dense(files):
+        if scope.narrowed in (None, scope.ranges) and change.is_dense(files, limits.feed_rows_a_key):
             yield from self._compared_rows(change, change.compared_rows(change.added, scope))
             return
         row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
-        keys_max = max(1, min(KEYS_MAX, KEYS_BYTES // max(1, row_bytes)))
+        keys_max = max(1, min(limits.feed_keys, limits.feed_keys_bytes // max(1, row_bytes)))
         with self.table.reader.scan(found, self.schema.row_key_names, None) as stream:
             for keys in _key_batches(stream, self.schema, keys_max):
                 yield from self._changes_of(change, keys)

@@ -68,10 +68,6 @@ if TYPE_CHECKING:
     from lakebed.read.rows.key_ranges import KeySet
 
 
-ROWS_A_KEY = 16
-"""Rows that are read and compared in the time in which one key of many is looked up in both states."""
-
-
 @dataclass(frozen=True, slots=True)
 class Scope:
     """The keys whose changes are read: disjoint ranges in key order, and the keys of a predicate.
@@ -162,10 +158,13 @@ class VersionChange:
         ranges, left = ([EncodedRange(key, successor(key)) for key in some] for some in (keys, self.held_before(keys)))
         return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
 
-    def is_dense(self, files: Iterable[DataFile]) -> bool:
-        """Return whether reading all rows of these partitions costs less than looking up the keys of the files."""
+    def is_dense(self, files: Iterable[DataFile], rows_a_key: int) -> bool:
+        """Return whether reading all rows of these partitions costs less than looking up the keys of the files.
+
+        It does if they have at most ``rows_a_key`` rows for each of these keys.
+        """
         rows = sum(held.rows for state in (self.before, self.after) for held in self._held(state))
-        return rows <= ROWS_A_KEY * sum(file.rows for file in files)
+        return rows <= rows_a_key * sum(file.rows for file in files)
 
     def _held(self, state: TableState) -> Iterator[PartitionFile]:
         """Return the references of the partitions into which files were added."""

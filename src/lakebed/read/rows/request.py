@@ -116,6 +116,13 @@ class ReadLimits(Struct, frozen=True):
     prefix_skipped: int = 8
     """So many pages take as long to decode, along with others, as one page by itself does."""
 
+    feed_rows_a_key: int = 16
+    """Rows that a change feed reads and compares in the time in which it looks up one key of many in both states."""
+
+    feed_keys: int = 8192
+    feed_keys_bytes: int = 16 * 1024 * 1024
+    """The keys that a change feed looks up at once, and about the bytes of their rows."""
+
     merged_alone: int = 4
     """Batches that are merged before a thread is started to read ahead: small reads have no more."""
 

@@ -48,6 +48,7 @@ class KeptStatements(Generic[Run]):
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[Hashable, _Kept[Run]] = {}
+        self.kept_s = KEPT_S
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -56,7 +57,7 @@ class KeptStatements(Generic[Run]):
         """Keep a run in place of one for the same text and principal, or the oldest. It was planned on the state
         ``seen``.
         """
-        timer = threading.Timer(KEPT_S, lambda: self._end(asked, run))
+        timer = threading.Timer(self.kept_s, lambda: self._end(asked, run))
         timer.daemon = True
         with self._lock:
             ended = [self._kept.pop(asked)] if asked in self._kept else []

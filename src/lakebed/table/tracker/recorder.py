@@ -1,6 +1,6 @@
 """Records the runs of one process: every few seconds it writes those that changed, all in one object.
 
-The notes are kept in memory. A thread, started with the first run, writes them :data:`FLUSH_S` after the first change,
+The notes are kept in memory. A thread, started with the first run, writes them ``flush_s`` after the first change,
 and at most once in that time. A run that ended within that time is written once. A longer run is written when it
 begins, while it progresses, and at least every :data:`ALIVE_S`, as a sign that its process is alive. The rest is
 written when the process ends, or by :meth:`Recorder.flush`. A killed process loses the notes of its last seconds, and
@@ -9,7 +9,7 @@ no row.
 Core types: :class:`Recorder`, :class:`RunHandle`.
 
 Rules. No call waits for the store, except :meth:`Recorder.flush`, and none raises: recording never blocks or fails the
-work. If a write fails, the notes are kept, up to :data:`NOTES_MAX`, and written later; :attr:`Recorder.failing` is then
+work. If a write fails, the notes are kept, up to ``notes_max``, and written later; :attr:`Recorder.failing` is then
 set. Secrets are removed from the texts of errors.
 """
 
@@ -92,6 +92,7 @@ class Recorder:
         self._progressed: set[str] = set()
         self._thread: threading.Thread | None = None
         self._pause = threading.Event()
+        self.flush_s, self.notes_max, self.tasks_max = FLUSH_S, NOTES_MAX, TASKS_MAX
         self.failing: Error | Exception | None = None
         """The error of the last write of records; None if it succeeded."""
 
@@ -158,7 +159,8 @@ class Recorder:
                 retries=found.retries + task.attempt - 1,
             )
             self._progressed.add(task.job)
-            if (found.tasks_failed if failed else found.tasks_done) < TASKS_MAX and len(self._tasks) < NOTES_MAX:
+            kept = found.tasks_failed if failed else found.tasks_done
+            if kept < self.tasks_max and len(self._tasks) < self.notes_max:
                 self._tasks.append(task)
 
     def end(
@@ -269,8 +271,8 @@ class Recorder:
             except Exception as error:  # noqa: BLE001 - records never stand in the way of the work
                 self.failing = error
                 with self._changed:
-                    self._notes = dict([*notes.items(), *self._notes.items()][-NOTES_MAX:])
-                    self._tasks = [*tasks, *self._tasks][-NOTES_MAX:]
+                    self._notes = dict([*notes.items(), *self._notes.items()][-self.notes_max :])
+                    self._tasks = [*tasks, *self._tasks][-self.notes_max :]
             else:
                 self.failing = None
 
@@ -298,7 +300,7 @@ class Recorder:
                 self._thread = None
                 return False
         # Later changes are written together with it. Not the clock of a simulation: the pause spares the store.
-        self._pause.wait(FLUSH_S)
+        self._pause.wait(self.flush_s)
         with self._changed:
             alive_since = clock.now().timestamp() - ALIVE_S
             for run in self._running.values():

@@ -61,6 +61,11 @@ BATCHES_AT_ONCE = 3
 """One batch that runs, one that uses the cores that the first leaves idle, one that opens its jobs or commits."""
 
 
+def batch_limits(cores: int) -> runner.BatchLimits:
+    """Return the limits of the batches of a compaction, or a rewrite, with this many cores."""
+    return runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
+
+
 @dataclass(frozen=True, slots=True)
 class MergeTask:
     """Merge the rows that ``inputs`` have inside ``slices`` into new files of the job's run.
@@ -179,9 +184,8 @@ def run_merges(
 
     share = -(-cores // max(1, len(merges)))
     planned = [_Planned(merge, tasks_of(merge, share)) for merge in merges]
-    limits = runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
     try:
-        runner.run(planned, open_batch, execute, on_done, limits)
+        runner.run(planned, open_batch, execute, on_done, batch_limits(cores))
     except BaseException:
         for job_id in ours:
             close_job(table, job_id, "the compaction was interrupted")

@@ -48,7 +48,7 @@ from lakebed.model.state.view_source import refused_change
 from lakebed.model.wording import count_text, size_text
 from lakebed.read.rows.expressions import narrow
 from lakebed.storage.processes import this_process
-from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE, BATCHES_AT_ONCE, close_job
+from lakebed.upkeep.compaction.merge_jobs import batch_limits, close_job
 from lakebed.upkeep.compaction.run import release_jobs
 from lakebed.upkeep.rewrite.plan import FileRewrite, RewriteScope, RowChange, conflicts, is_as_planned, plan
 from lakebed.upkeep.rewrite.task import RewriteTask, RewrittenFile
@@ -419,8 +419,7 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
             )
         return ()
 
-    limits = runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
-    runner.run(claimed, open_batch, execute, on_done, limits)
+    runner.run(claimed, open_batch, execute, on_done, batch_limits(cores))
     if progress.errors:
         raise progress.errors[0]
 
