@@ -189,3 +189,9 @@ def _logger_as_before() -> Iterator[None]:
     logger.handlers.clear()
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
+
+
+@pytest.fixture
+def small_summaries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Data files of any size have a summary; those of tests are too small for one."""
+    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)

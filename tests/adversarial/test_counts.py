@@ -178,9 +178,8 @@ def check(table, truth):
 
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
-def test_counts_stay_right_through_splits_removals_and_joins(table, distribution, monkeypatch, tmp_path):
+def test_counts_stay_right_through_splits_removals_and_joins(table, distribution, small_summaries, tmp_path):
     """All counts are exact: at a cut of a partition, its files are read."""
-    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     chance = np.random.default_rng(3)
     truth = np.array([], np.int64)
     for _ in range(3):
@@ -226,9 +225,8 @@ def test_millions_of_rows_of_few_users_are_counted_exactly(tmp_path, exponent):
     assert table.count() == lakebed.Count(len(truth), exact=True)
 
 
-def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, monkeypatch):
+def test_what_came_after_a_split_was_planned_is_marked_and_bounded(table, small_summaries):
     """A writer wins the race: its file is mapped onto partitions that it had not read, and its counts are estimates."""
-    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
     truth = np.concatenate([np.full(15_000, 50), np.arange(5_000)])
     write(table, truth)
     table.commit(ProposeSplit({1: tuple(encoded([40, 1_001]))}))

@@ -2,6 +2,7 @@
 repaired.
 """
 
+from contextlib import contextmanager
 from decimal import Decimal
 
 import pyarrow as pa
@@ -21,6 +22,14 @@ from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(pa.string())})
 
 
+@contextmanager
+def unchecked(monkeypatch):
+    """Write as versions did before such values were refused."""
+    with monkeypatch.context() as before:
+        before.setattr("lakebed.model.validity.invalid", lambda column: None)
+        yield
+
+
 @pytest.fixture
 def poisoned(tmp_path, monkeypatch):
     """Make tables as before such rows were refused, with valid files, if any, around the given one."""
@@ -28,8 +37,7 @@ def poisoned(tmp_path, monkeypatch):
     def make(schema, rows, sound, **options):
         table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
         table.write(sound)
-        with monkeypatch.context() as before:
-            before.setattr("lakebed.model.validity.invalid", lambda column: None)
+        with unchecked(monkeypatch):
             table.write(rows)
         table.write(sound)
         return table
@@ -114,9 +122,8 @@ def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poiso
         make = lakebed.create(str(tmp_path / f"lake-{nullable}"))
         table = poisoned(schema, rows_given, pa.table({"k": [3], "d": decimals(kind, 5)})) if nullable else None
         if table is None:
-            with pytest.MonkeyPatch.context() as before:
-                table = make.create_table("t", schema)
-                before.setattr("lakebed.model.validity.invalid", lambda column: None)
+            table = make.create_table("t", schema)
+            with unchecked(pytest.MonkeyPatch()):
                 table.write(rows_given)
         report = repair.repair(table, tmp_path / "out")
         assert (report.mended, report.removed) == ((1, 0) if nullable else (0, 1))
@@ -203,12 +210,10 @@ def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(
     table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, merge=lakebed.Latest())
     table.write(pa.table({"k": ["a", "b", "c", "d"], "v": ["1"] * 4, "w": ["1"] * 4}))
     table.delete([("d",)])
-    with monkeypatch.context() as before:
-        before.setattr("lakebed.model.validity.invalid", lambda column: None)
+    with unchecked(monkeypatch):
         table.write(pa.table({"k": ["a", "b"], "v": text(b"\xff", b"\xfe")}), partial=True)
     table.write(pa.table({"k": ["c"], "v": ["2"], "w": ["2"]}))
-    with monkeypatch.context() as before:
-        before.setattr("lakebed.model.validity.invalid", lambda column: None)
+    with unchecked(monkeypatch):
         table.write(pa.table({"k": ["b", "e"], "v": text(b"3", b"\xff"), "w": ["3", "3"]}))
     report = repair.repair(table)
     assert (report.mended, report.removed, report.failed, report.skipped) == (3, 0, (), ())

@@ -295,10 +295,10 @@ def test_rows_of_one_key_in_the_wrong_order_of_their_sort_key_are_found(empty):
     assert found(empty, put(empty, base.take([1, 0, *range(2, 30)]))) == ["order"]
 
 
-def test_order_is_checked_from_batch_to_batch(empty, monkeypatch):
-    monkeypatch.setattr("lakebed.read.inspect.scrub.BATCH_ROWS_MAX", 10)
-    base = rows(0, 30)
-    file = put(empty, base.take([*range(10), *range(20, 30), *range(10, 20)]))
+def test_order_is_checked_from_batch_to_batch(empty):
+    """A batch has at most 65,536 rows."""
+    base = rows(0, 70_000)
+    file = put(empty, base.take([*range(4_464, 70_000), *range(4_464)]), said=base)
     assert found(empty, file) == ["order"]
 
 

@@ -6,7 +6,6 @@ import pyarrow.compute as pc
 import pytest
 
 from lakebed import DamagedError, Pipeline, UsageError
-from lakebed.model import files
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.transactions import Job, OpenJob
 from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
@@ -149,8 +148,7 @@ def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table, 
     assert len(table.state().files) == table.files().num_rows
 
 
-def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, monkeypatch):
-    monkeypatch.setattr(files, "SUMMARY_BYTES_MIN", 0)
+def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, small_summaries):
     held = rows(1, 2000)
     table.write(held)
     lost = [o.name for o in instance.storage.list("tables") if o.name.endswith(".summary")]

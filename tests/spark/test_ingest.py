@@ -26,7 +26,7 @@ def test_requests_are_carried_out_by_a_shuffle(pipeline, table, tmp_path):
     assert_holds(table, *parts)
 
 
-def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path, monkeypatch):
+def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path):
     """Of two jobs that are shuffled; what is left of them is small enough for a task each."""
     parts = [rows(seed, 300) for seed in range(6)]
     paths = write_parquet(tmp_path / "in", *parts)
@@ -35,7 +35,7 @@ def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path, monk
         with Path(path).open("r+b") as file:
             file.seek(4)
             file.write(bytes(400))
-    monkeypatch.setattr("lakebed.write.plan.JOB_FILES_MAX", 3)
+    table.set(ingest_bytes_max=3 * max(Path(path).stat().st_size for path in paths))
     table.submit(tmp_path / "in")
     report = pipeline.ingest(table, force=True, method="shuffle")
     assert sorted(Path(one.url).name for one in report.failed) == ["part-002.parquet", "part-005.parquet"]

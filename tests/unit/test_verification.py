@@ -9,7 +9,6 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.tail import LogTail
-from lakebed.model import files
 from lakebed.model.files import data_name, summary_name
 from lakebed.read.inspect.verification import numbering
 from lakebed.read.rows.summaries import load_summaries
@@ -110,10 +109,10 @@ def test_a_data_file_of_another_size_is_damage(table):
     assert kinds(table.verify(files=True)) == [("file_size", True)]
 
 
-def test_a_lost_summary_is_a_note(table, monkeypatch):
+def test_a_lost_summary_is_a_note(table, request):
     """It is derived; a small file has none."""
     assert table.verify(files=True).findings == ()
-    monkeypatch.setattr(files, "SUMMARY_BYTES_MIN", 0)
+    request.getfixturevalue("small_summaries")
     load_summaries(table.storage, table.id, table.state().referenced().values(), table.schema)
     assert table.verify(files=True).findings == ()
     table.storage.delete([summary_name(table.id, a_file(table))])

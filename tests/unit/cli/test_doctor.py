@@ -16,6 +16,7 @@ from lakebed.errors import Code
 from lakebed.storage import LocalStorage
 from lakebed.storage.contract import PutOutcome
 from tests.clocks import set_clock
+from tests.system_calls import set_calls
 from tests.unit.cli.conftest import Cli
 
 
@@ -83,7 +84,7 @@ def test_a_disk_without_inodes_is_a_warning_where_the_file_system_counts_them(
         fields[3], fields[4], fields[5], fields[7] = 10**9, 10**9, files, available
         return os.statvfs_result(fields)
 
-    monkeypatch.setattr(os, "statvfs", counted)
+    set_calls(monkeypatch, os, statvfs=counted)
     found = checks_of(cli)
     for name in ("disk", "temporary folder"):
         assert found[name]["status"] == expected[0]

@@ -98,10 +98,11 @@ def test_a_write_that_waited_long_enough_is_refused(table, monkeypatch):
     table.commit(CloseJob("job-00001", "done"))
 
 
-def test_compaction_does_not_wait_for_requests_that_wait_for_it(table, tmp_path, monkeypatch):
+def test_compaction_does_not_wait_for_requests_that_wait_for_it(table, tmp_path):
     """More open requests than allow a job to begin, which are refused until one is done."""
-    monkeypatch.setattr("lakebed.upkeep.compaction.plan.REQUESTS_OPEN_MAX", 0)
-    table.commit(SubmitRequests((Request.new("request-1", (Source("s3://in/f", 1, "v"),), table.version),), 0))
+    files = (Source("s3://in/f", 1, "v"),)
+    many = tuple(Request.new(f"request-{number}", files, table.version) for number in range(1_001))
+    table.commit(SubmitRequests(many, 0))
     report = compact(table, prepare(table), merged(table, tmp_path), cores=1)
     assert (report.jobs, report.waits) == (1, None)
     assert prepare(table).waits is not None

@@ -378,9 +378,8 @@ def test_a_job_that_another_writer_overtakes_is_done_again_with_the_field_that_w
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])
 @pytest.mark.parametrize("change", [1, 2, 3])
-def test_an_ingest_that_is_killed_adds_fields_with_their_rows_or_not_at_all(tmp_path, change, after, monkeypatch):
-    monkeypatch.setattr("lakebed.write.plan.JOB_FILES_MAX", 1)
-    table = growing()
+def test_an_ingest_that_is_killed_adds_fields_with_their_rows_or_not_at_all(tmp_path, change, after):
+    table = growing(ingest_bytes_max=1)
     inbox = put(tmp_path / "in", rows("x", x=[1]), rows("y", y=[2]))
     table.submit(inbox)
     with contextlib.suppress(Killed):

@@ -266,7 +266,7 @@ def test_a_fenced_job_is_sorted_by_one_task_however_large(table, inbox):
     assert (methods, letters(table)) == ([Method.SORT], "a")
 
 
-def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, monkeypatch):
+def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox):
     table.set(ingest_bytes_max=1)
     put(inbox, *"abcdef")
     table.submit(inbox)
@@ -281,15 +281,15 @@ def test_many_jobs_are_handed_over_in_waves_and_each_is_one_entry(table, inbox, 
 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before it takes effect", "after it took effect"])
-def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after, monkeypatch):
+def test_an_ingest_killed_at_any_entry_is_finished_by_the_next(inbox, after):
     """The submission, the failure, the rejection, the add: killed at each."""
-    monkeypatch.setattr("lakebed.write.plan.JOB_FILES_MAX", 2)
     put(inbox, "ab", "cd", "e")
     poison(inbox, "e")
+    two_files = 2 * max(path.stat().st_size for path in inbox.iterdir())
     change, died = 0, True
     while died:
         change += 1
-        table = made(ingest_tries_max=1)
+        table = made(ingest_tries_max=1, ingest_bytes_max=two_files)
         try:
             mortal = on(table, Mortal(table.storage, change, after=after))
             mortal.submit(inbox)

@@ -51,11 +51,11 @@ def test_a_forced_ingest_waits_for_nothing():
     assert planned("a:1 b:1", force=True) == "ab |"
 
 
-def test_a_job_is_full_at_so_many_bytes_or_files(monkeypatch):
+def test_a_job_is_full_at_so_many_bytes_or_files():
     """And a later request that is small enough still goes into the first that has room."""
     assert planned("a:3 b:3 c:2 d:1", force=True, ingest_bytes_max=5 * MIB) == "ac bd |"
-    monkeypatch.setattr(ingest_plan, "JOB_FILES_MAX", 2)
-    assert planned("a:1 b:1 c:1", force=True) == "ab c |"
+    small = plan([request(f"{number:03d}", 1) for number in range(101)], DEFAULTS, 0, force=True)
+    assert [len(job.ids) for job in small.jobs] == [100, 1]
 
 
 def test_a_request_that_is_larger_than_a_job_may_be_is_one_by_itself():

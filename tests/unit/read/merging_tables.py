@@ -190,11 +190,11 @@ def reading_by(table: Table, way: str, **limits: int) -> Iterator[None]:
     if way == "slices":
         remote = copy(table.storage)
         remote.locality = Locality.REMOTE
-        table.reader = Reader(remote, table.id, lambda _file: True)
+        table.versions.reader = Reader(remote, table.id, lambda _file: True)
         table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=0)
     table.reader.limits = structs.replace(LIMITS.get(way, SMALL_SLICES), **limits)
     try:
         yield
     finally:
-        table.reader = own
+        table.versions.reader = own
         own.limits = before

@@ -216,7 +216,7 @@ def test_a_predicate_is_evaluated_over_parts_of_one_file_and_of_several(instance
     assert found == sorted([0, 1, 100, 101, 200, 200, 201, 201, 300, 301], reverse=reverse)
 
 
-def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance, monkeypatch):
+def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance):
     """The engine prunes by it: of 40 pages one or two are decoded."""
     table = instance.create_table("wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100})
     table.write(pa.table({"k": range(4000), "v": ["x" * 50] * 4000}))
@@ -315,8 +315,7 @@ def test_many_keys_share_the_files_of_partitions_in_batches(table):
 # -- counts and samples ------------------------------------------------------------------------------------------
 
 
-def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(instance, monkeypatch):
-    monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 0)
+def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(instance, small_summaries):
     table = instance.create_table("large", Schema({"k": "int64"}, values={"v": "int64"}))
     table.write(pa.table({"k": range(20_000), "v": range(20_000)}))
     asked = KeyRange((7,), (12_345,))
@@ -445,8 +444,7 @@ def test_a_read_waits_for_a_number_that_another_process_tells_of(table):
 
 def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     slept = []
-    monkeypatch.setattr("lakebed.read.snapshot.versions.WAIT_S", 0.02)
-    set_clock(monkeypatch, sleep=slept.append)
+    set_clock(monkeypatch, sleep=slept.append, monotonic_s=lambda: sum(slept))
     with pytest.raises(NotFoundError, match=f"versions up to {table.version}, and version 99 did not appear"):
         table.get_many([("a", 0)], at_least=99)
     assert slept
@@ -476,7 +474,7 @@ def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(ins
 def test_a_stream_that_is_closed_lets_its_files_go_and_reads_no_more(reverse):
     """Although the stream itself is still held."""
     table = lakebed.create(f"memory://{clock.random_token()}").create_table("t", SCHEMA)
-    table.reader = Reader(table.storage, table.id, lambda _: True, cache=ReadCache(0))
+    table.versions.reader = Reader(table.storage, table.id, lambda _: True, cache=ReadCache(0))
     table.reader.limits = ReadLimits(page_rows=-1)
     table.write(rows("ab" * 10_000))
     before = set(open_files.copies_folder().iterdir())

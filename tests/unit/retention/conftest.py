@@ -2,9 +2,7 @@
 
 import pytest
 
-from lakebed.model import files
-
 
 @pytest.fixture(autouse=True)
-def _all_have_summaries(monkeypatch):
-    monkeypatch.setattr(files, "SUMMARY_BYTES_MIN", 0)
+def _all_have_summaries(small_summaries):
+    return small_summaries

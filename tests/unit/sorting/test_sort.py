@@ -19,10 +19,16 @@ from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, piece_
 SHUFFLED = [n * 7919 % 20_011 for n in range(20_011)]
 
 
+@pytest.fixture
+def small_rows(monkeypatch):
+    """Sets up to how many rows a chunk is sorted by Arrow."""
+    return lambda rows: monkeypatch.setattr(sort, "_SMALL_ROWS", rows)
+
+
 @pytest.mark.parametrize("engine_from", [0, 10**9], ids=["by DataFusion", "by Arrow"])
-def test_both_sorts_order_keys_as_their_encodings(monkeypatch, engine_from):
+def test_both_sorts_order_keys_as_their_encodings(small_rows, engine_from):
     """Small chunks and large ones are sorted by different engines, which must agree."""
-    monkeypatch.setattr(sort, "_SMALL_ROWS", engine_from)
+    small_rows(engine_from)
     schema = Schema({"s": "string", "b": "binary"}, {"d": "date32"})
     texts = ["", "a", "a\x00", "a\x00b", "ab", "é", "\uffff", "\U0001f600"]
     rows = batch_of(
@@ -57,9 +63,9 @@ def test_chunks_keep_to_a_third_of_the_limit_and_hold_every_row():
 
 
 @pytest.mark.parametrize(("key", "spilled"), [("int64", False), ("float64", True)])
-def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(monkeypatch, tmp_path, key, spilled):
+def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(small_rows, monkeypatch, tmp_path, key, spilled):
     """Others a third. Rows of 16 bytes: 320,000 bytes, of a limit of 700,000."""
-    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    small_rows(1_000)
     spills = []
     monkeypatch.setattr(sort, "write_spill", lambda *given: spills.append(given) or write_spill(*given))
     schema = Schema({"k": key}, values={"v": "int64"})
@@ -76,9 +82,9 @@ def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(monkeypatch, tmp_path,
 
 @pytest.mark.parametrize("kind", ["int8", "int64", "date32", "timestamp[us]"])
 @pytest.mark.parametrize("apart", [1, 2**56 - 1, 2**56, 2**63 - 1], ids=["near", "just near", "just far", "far"])
-def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(monkeypatch, kind, apart):
+def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(small_rows, kind, apart):
     """Keys that are near are sorted as one number with their positions, here of 7 bits; others are not."""
-    monkeypatch.setattr(sort, "_SMALL_ROWS", 0)
+    small_rows(0)
     schema = Schema({"k": kind}, values={"v": "int64"})
     width = schema.row_key[0].key_type.width
     lowest, highest = -(2 ** (8 * width - 1)), 2 ** (8 * width - 1) - 1
@@ -96,9 +102,9 @@ def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(mo
     assert all((place + 1) % 20 == 0 for place in latest["v"].to_pylist())
 
 
-def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(monkeypatch, tmp_path):
+def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(small_rows, monkeypatch, tmp_path):
     """One batch's columns are released when the chunk has each in one piece, so that only that one is held."""
-    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    small_rows(1_000)
     schema = Schema({"k": "int64"}, values={"v": "int64"})
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
     held = []
@@ -140,12 +146,12 @@ def test_batches_are_made_ahead_by_a_thread_that_ends_with_them():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-sort")]
 
 
-def test_a_sort_that_fails_in_its_thread_says_so_and_leaves_nothing(monkeypatch, tmp_path):
+def test_a_sort_that_fails_in_its_thread_says_so_and_leaves_nothing(small_rows, monkeypatch, tmp_path):
     def failing(*_, **__):
         yield bench_rows([1])
         raise MemoryError("no more")
 
-    monkeypatch.setattr(sort, "_SMALL_ROWS", 1_000)
+    small_rows(1_000)
     monkeypatch.setattr(sort, "_sorted_by_engine", failing)
     with pytest.raises(MemoryError, match="no more"):
         sort_runs([bench_rows(SHUFFLED)], small_layout(bench_schema()), tmp_path, memory_limit_bytes=64 << 20)

@@ -4,7 +4,6 @@ import pytest
 
 import lakebed
 from lakebed import Schema, StorageError
-from lakebed.engine import datafusion
 from lakebed.jobs.executor import Place
 from lakebed.model.files import data_folder
 from lakebed.spark.bulk_import import Importer
@@ -17,11 +16,6 @@ from tests.unit.retention.cases import AT_ONCE, let_time_pass
 from tests.unit.spark.sessions import Session
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
-
-
-@pytest.fixture(autouse=True)
-def all_cores(monkeypatch):
-    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture

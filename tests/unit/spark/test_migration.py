@@ -5,11 +5,9 @@ import signal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 import lakebed
 from lakebed.cli import main
-from lakebed.engine import datafusion
 from lakebed.spark import spark_executor
 from tests.unit.spark.sessions import Session
 
@@ -20,11 +18,6 @@ class Interrupted(Session):
     def range(self, *given):
         os.kill(os.getpid(), signal.SIGINT)
         return super().range(*given)
-
-
-@pytest.fixture(autouse=True)
-def all_cores(monkeypatch):
-    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 def test_an_interrupt_ends_the_call_and_says_what_was_committed(tmp_path, monkeypatch, capsys):

@@ -9,18 +9,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, Rea
 
 import lakebed
 from lakebed import AddField, NotFoundError, NotRetainedError, RenameField, SetFilter, UsageError
-from lakebed.engine import datafusion
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_write import Sent
 from lakebed.spark.datasource.data_source import DefaultSource
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, multiset, rows
-
-
-@pytest.fixture(autouse=True)
-def all_cores(monkeypatch):
-    monkeypatch.setattr(datafusion, "claim_one_core", lambda: None)
 
 
 @pytest.fixture

@@ -28,6 +28,11 @@ def read_again(held):
     return Columns(held.codec, segments)
 
 
+@pytest.fixture
+def small_segments(monkeypatch):
+    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
+
+
 @given(st.lists(CHANGES, max_size=6), st.integers(1, 80))
 def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, segment_bytes):
     held, model = Columns(REQUESTS), {}
@@ -43,8 +48,7 @@ def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, segment_byt
             assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
 
 
-def test_segments_that_no_change_touches_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
+def test_segments_that_no_change_touches_are_the_very_same(small_segments):
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
     assert len(held.segments) == 10
 
@@ -63,8 +67,7 @@ def test_only_rows_with_a_value_in_a_column_are_looked_at():
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
-def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(monkeypatch):
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
+def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(small_segments):
     held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
 
     left = held.at_least("base_version", 15)

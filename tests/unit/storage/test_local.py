@@ -19,6 +19,7 @@ from lakebed.errors import StorageError, UnsafeStoreError, UsageError
 from lakebed.storage import LocalStorage, PutOutcome, connect, keeps_replace_if, syscalls
 from lakebed.storage.contract import Version
 from lakebed.testing.conformance import StorageConformance
+from tests.system_calls import set_calls
 
 
 def tree(root: Path) -> list[str]:
@@ -68,9 +69,8 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
 
         return call
 
-    monkeypatch.setattr(os, "fsync", fsync)
-    for name in ("link", "replace", "mkdir", "unlink"):
-        monkeypatch.setattr(os, name, recorded(name))
+    names = ("link", "replace", "mkdir", "unlink")
+    set_calls(monkeypatch, os, fsync=fsync, **{name: recorded(name) for name in names})
     return calls
 
 
@@ -159,7 +159,7 @@ def test_a_sent_file_is_synced_before_it_has_its_name(
 
 
 def test_without_durability_nothing_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda _: pytest.fail("synced"))
+    set_calls(monkeypatch, os, fsync=lambda _: pytest.fail("synced"))
     LocalStorage(tmp_path, durability="none").create("a/b", b"x")
 
 
@@ -186,7 +186,7 @@ def test_a_failed_create_says_what_and_where_and_leaves_nothing(
 ) -> None:
     storage.create("log/1", b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, failing(code))
+        set_calls(patch, os, **{call: failing(code)})
         with pytest.raises(StorageError, match=remedy) as caught:
             storage.create("log/2", b"2" * 1000)
     assert str(storage.folder / "log/2") in str(caught.value)
@@ -202,7 +202,7 @@ def test_a_failed_send_keeps_the_source_and_leaves_nothing(
     sent.write_bytes(b"x")
     storage.create("data/j/e", b"")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", failing(errno.EIO))
+        set_calls(patch, os, fsync=failing(errno.EIO))
         with pytest.raises(StorageError, match="data/j/f"):
             storage.send("data/j/f", sent)
     assert sent.read_bytes() == b"x"
@@ -222,7 +222,7 @@ def test_a_directory_sync_that_fails_after_the_link_is_unclear(
         real(descriptor)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", fsync)
+        set_calls(patch, os, fsync=fsync)
         assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
         assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
     assert storage.create("log/2", b"2") is PutOutcome.EXISTS
@@ -240,7 +240,7 @@ def test_a_link_that_a_file_server_did_not_answer_is_unclear(
         raise OSError(errno.EIO, "")
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "link", link)
+        set_calls(patch, os, link=link)
         assert storage.create("log/1", b"1") is PutOutcome.UNCLEAR
     assert storage.create("log/1", b"1") is PutOutcome.EXISTS
     assert storage.get("log/1") == b"1"
@@ -267,7 +267,7 @@ def test_a_replace_of_a_version_that_fails_changes_nothing(
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, failing(errno.ENOSPC))
+        set_calls(patch, os, **{call: failing(errno.ENOSPC)})
         with pytest.raises(StorageError, match="disk is full"):
             storage.replace_if("log/log-start", one, b"2")
     assert tree(storage.folder) == ["log/log-start"]
@@ -353,7 +353,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
             path.touch()
         real(descriptor, operation)
 
-    monkeypatch.setattr(fcntl, "flock", flock)
+    set_calls(monkeypatch, fcntl, flock=flock)
     with syscalls.locked(str(storage.folder / "log/log-start")) as there:
         assert there
         with path.open("rb") as other, pytest.raises(BlockingIOError):
@@ -365,7 +365,7 @@ def test_a_lock_whose_file_was_removed_meanwhile_is_no_lock(
 def test_a_file_system_without_locks_is_found_out(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
-    monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
+    set_calls(monkeypatch, fcntl, flock=failing(errno.ENOLCK))
     with pytest.raises(UnsafeStoreError, match="cannot be truncated"):
         storage.replace_if("log/log-start", one, b"2")
     assert not keeps_replace_if(storage)
@@ -381,7 +381,7 @@ def test_a_link_that_reports_its_own_success_as_taken_is_a_success(
         real(*arguments, **keywords)
         raise FileExistsError
 
-    monkeypatch.setattr(os, "link", link)
+    set_calls(monkeypatch, os, link=link)
     assert storage.create("log/1", b"1") is PutOutcome.CREATED
 
 
@@ -398,7 +398,7 @@ def test_a_file_on_another_file_system_is_copied(
             raise OSError(code, "")
         real(source, target, **keywords)
 
-    monkeypatch.setattr(os, "link", link)
+    set_calls(monkeypatch, os, link=link)
     stored = storage.send("data/j/f", sent)
     assert not sent.exists()
     with storage.fetch("data/j/f", digest=stored.digest) as path:
@@ -484,8 +484,8 @@ def test_a_commit_looks_at_each_name_once(tmp_path: Path, monkeypatch: pytest.Mo
     def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *at, **how: (calls.append(name), real(*at, **how))[1]
 
-    for name in ("lstat", "stat", "open", "link", "unlink"):
-        monkeypatch.setattr(os, name, noted(name, getattr(os, name)))
+    names = ("lstat", "stat", "open", "link", "unlink")
+    set_calls(monkeypatch, os, **{name: noted(name, getattr(os, name)) for name in names})
     storage.last_modified("log/1")
     storage.create("log/2", b"2")
     storage.get("log/log-start")
