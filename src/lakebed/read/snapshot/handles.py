@@ -1,8 +1,8 @@
 """What every handle of a table has, opened here or through a service, of all its rows or of a part of them.
 
 Core types: :class:`TableHandle`, the protocol of a table and of a snapshot; :class:`TableNames`, an instance as a
-container of tables; :class:`TableAddress`. The suite :class:`lakebed.testing.handles.TableHandleConformance` checks
-each implementation.
+container of tables; :class:`TableAddress`. The suite
+:class:`lakebed.testing.table_handles.TableHandleConformance` checks each implementation.
 
 Rules of a handle:
 

@@ -12,7 +12,7 @@ import msgspec
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.model.checks import check_flag, check_seconds, check_whole_number
+from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
 from lakebed.model.documents import dump
 from lakebed.model.keys import KeyRange
 from lakebed.read.rows.counting import Count
@@ -119,6 +119,7 @@ class RemoteReads(TableHandle[RemoteRows]):
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
         """Return random rows, in key order: ``rows`` of them, or all if there are fewer."""
+        check_sample(rows, seed)
         return self._table("sample", {"rows": rows, "columns": names_document(columns), "seed": seed})
 
     def prefixes(self, depth: int, *ranges: KeyRange, limit: int | None = None) -> pa.Table:
