@@ -17,8 +17,8 @@ import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.read.rows import engine_frames
 from lakebed.read.rows.row_stream import RowStream
-from lakebed.read.sql import query as module
 from tests.unit.cases import compact
 
 FLIGHTS = Schema(row_key={"tailnum": "string", "at": "int64"}, values={"origin": "string", "delay": "int32"})
@@ -299,7 +299,7 @@ def test_files_that_hold_no_key_asked_for_are_not_opened(lake, flights, where, f
 
 
 def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
-    monkeypatch.setattr(module, "frame_of", lambda *_: pytest.fail("read as files"))
+    monkeypatch.setattr(engine_frames, "frame_of", lambda *_: pytest.fail("read as files"))
     assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
     assert len(answer(lake, "SELECT * FROM flights LIMIT 3")) == 3
     with pytest.raises(pytest.fail.Exception):
@@ -309,8 +309,8 @@ def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
 def test_few_rows_that_are_large_are_read_as_files(lake, flights, monkeypatch):
     lake.sql_engine()[0].in_memory_bytes = 10
     read = []
-    plain = module.frame_of
-    monkeypatch.setattr(module, "frame_of", lambda *args: read.append(args) or plain(*args))
+    plain = engine_frames.frame_of
+    monkeypatch.setattr(engine_frames, "frame_of", lambda *args: read.append(args) or plain(*args))
     assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
     assert read
 

@@ -19,6 +19,7 @@ Errors: as :meth:`lakebed.read.rows.reader.Reader.scan`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate, groupby
 from operator import itemgetter
@@ -34,6 +35,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.state.sums import partition_sums, table_rows
 from lakebed.read.rows.plan import PartitionQuery, divided, is_merged, plan, successive
+from lakebed.read.rows.visible_rows import visible_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -46,6 +48,10 @@ if TYPE_CHECKING:
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.storage.contract import Storage
+
+DRAWN_MIN = 64
+SCANNED_SHARE = 8
+"""If more than one row in eight would be drawn, a scan of all rows is cheaper than a page for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +219,7 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
             with reader.scan(everything, columns, None) as merged:
                 return reservoir(merged, rows, chance)
     if state.filter_version:
-        from lakebed.read.rows.visible_rows import visible_sample
-
-        return visible_sample(state, rows, columns, reader, chance)
+        return _visible_sample(state, rows, columns, reader, chance)
     schema = state.created
     cuts = Cuts(state, reader)
     partitions = list(partition_sums(state).values())
@@ -232,6 +236,43 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
         ordered = sorted_by(read, schema.sort_names)
         tables.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
     return pa.concat_tables(tables)
+
+
+def _visible_sample(
+    state: TableState, rows: int, columns: Sequence[str], reader: Reader, chance: Chance
+) -> pa.Table | None:
+    """As :func:`sample`, of the visible rows.
+
+    Rows are drawn from all, and hidden ones are dropped: that leaves every visible row equally likely. If too few are
+    left, more are drawn anew; if most rows are hidden, all are scanned, first to count them.
+    """
+
+    def drawn_rows(bare: TableState, names: Sequence[str]) -> pa.Table:
+        found = sample(bare, draw, names, reader, chance)
+        assert found is not None, "fewer rows are drawn than there are"
+        return found
+
+    draw, draw_max = 2 * rows + DRAWN_MIN, table_rows(state).rows // SCANNED_SHARE
+    while draw <= draw_max:
+        drawn = visible_rows(state, columns, drawn_rows)
+        if drawn.num_rows >= rows:
+            return drawn.take(sorted(chance.sample(range(drawn.num_rows), rows)))
+        draw *= 4
+    visible = plan(state, [ALL_KEYS])
+    with reader.scan(visible, visible.schema.row_key_names[:1], None) as keys:
+        count = sum(batch.num_rows for batch in keys)
+    if count <= rows:
+        return None
+    wanted = sorted(chance.sample(range(count), rows))
+    found = [empty_table(visible.schema.arrow_of(columns))]
+    begin = 0
+    with reader.scan(visible, columns, None) as batches:
+        for batch in batches:
+            end = begin + batch.num_rows
+            inside = wanted[bisect_left(wanted, begin) : bisect_left(wanted, end)]
+            found.append(pa.Table.from_batches([batch.take(pa.array([place - begin for place in inside], pa.int64()))]))
+            begin = end
+    return pa.concat_tables(found)
 
 
 def reservoir(rows: RowStream, count: int, chance: Chance) -> pa.Table:

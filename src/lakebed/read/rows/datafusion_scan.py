@@ -1,14 +1,9 @@
-"""Reads through DataFusion: merges of many rows, and frames of files for SQL and for contexts of the caller.
+"""Reads through DataFusion: merges of many rows.
 
 *Merges.* :class:`ScanEngine` merges the rows of overlapping files by row key, then sort key: scans that declare their
 order, a filter on each, a sort-preserving merge. A single file needs no merge. Planning is most of a small read, so it
 is kept cheap: one context for each batch size, one frame for each file, expressions instead of SQL, and no logical
 optimizer rules, since the physical rules push down filter, projection and limit as well.
-
-*Frames.* :func:`frame_of` gives the rows of a plan as one frame for any context, in no order. Files of which only some
-rows are live are filtered by conditions on the key. Overlapping files of a table that merges rows are read from a
-merged copy. The engine treats a missing file as empty, so whatever runs a frame must call :func:`check_found` with the
-physical plan.
 
 *Memory.* The engine's Parquet reader keeps the compressed bytes that it has read until its plan ends, and its allocator
 keeps freed memory for some time. So a range is cut into slices (:mod:`lakebed.read.rows.slices`), one plan after
@@ -30,16 +25,14 @@ Rule: import this module where it is needed. It imports DataFusion, which takes 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator, Sequence
 from functools import reduce
-from operator import and_, or_
+from operator import and_
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
-from msgspec.structs import replace
 
 from lakebed.engine.datafusion import column, inside, is_plain, key_column, read_as, scalars, scan_context, typed, url
 from lakebed.files.parquet.footer import Footer, RowGroup
@@ -48,17 +41,11 @@ from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.files.parquet.stored_file import local_dataset, stored_dataset
 from lakebed.files.sorting.merge import merge_stream, ordered
-from lakebed.model.arrays import empty_table
-from lakebed.model.checks import check_method, check_text
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
-from lakebed.model.state.visibility import EVERY_ROW
-from lakebed.read.rows.merged_copy import merged_copy
-from lakebed.read.rows.plan import LiveFile, divided, live_files
 from lakebed.read.rows.request import ReadRequest
 from lakebed.read.rows.slices import forwards
-from lakebed.read.rows.visible_rows import visible_where
 from lakebed.storage.runtimes import ENGINE
 
 if TYPE_CHECKING:
@@ -66,16 +53,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebed.model.files import DataFile
-    from lakebed.read.rows.plan import QueryPlan
-    from lakebed.read.rows.reader import Reader
 
 _BATCH_ROWS = (8192, 512, 32)
 _BATCH_BYTES = 8 * 1024 * 1024
 _PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
 _MATCHED = re.compile(r"→ (\d+) matched")
-_frames: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
-"""Frames registered with a caller's context: local copies of their files are deleted with the context."""
 
 
 class ScanEngine:
@@ -272,84 +254,3 @@ def _add_statistics(plan: ExecutionPlan, statistics: ReadStatistics) -> None:
                 statistics.row_groups += int(matched[1])
             elif matched:
                 statistics.pages += int(matched[1])
-
-
-# -- frames ---------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """A frame, and the files that it reads. Local copies among them exist as long as this value.
-
-    ``merged`` has the rows of overlapping files, if the table merges rows.
-    """
-
-    rows: DataFrame
-    opened: tuple[OpenFile, ...]
-    merged: LocalCopy | None = None
-
-    @property
-    def files(self) -> tuple[DataFile, ...]:
-        """The data files read."""
-        return tuple(opened.file for opened in self.opened)
-
-
-def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> Frame:
-    """Return all rows of the plan, in no order; ``columns`` (all if None) are those that will be read.
-
-    Raises as :meth:`lakebed.read.rows.reader.Reader.scan`.
-    """
-    engine, schema = reader.engine(), plan.schema
-    # The engine filters by itself the rows that need no merge.
-    direct, overlapping = divided(replace(plan, shown=EVERY_ROW))
-    files = live_files(direct)
-    where = visible_where(plan)
-    if columns is not None and where is not None:
-        columns = dict.fromkeys((*columns, *where.columns))
-    opened = tuple(reader.open(live.file, schema, columns) for live in files)
-    frames = []
-    for live, file in zip(files, opened, strict=True):
-        with reader.attribute_errors([live.file]):
-            rows = engine.rows(file, schema)
-        rows = rows if live.whole else rows.filter(_is_live(live, schema))
-        frames.append(rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone))
-    overlapping = replace(overlapping, shown=plan.shown)
-    copy = merged_copy(overlapping, reader, columns) if overlapping.partitions else None
-    if copy is not None:
-        frames.append(engine.copied_rows(copy, schema))
-    if not frames:
-        return Frame(SessionContext().from_arrow(empty_table(schema.arrow)), ())
-    return Frame(_union(frames), opened, copy)
-
-
-def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:
-    """Register the rows of the plan as a table of the caller's context; raises as :func:`frame_of`."""
-    check_method("context", context, "register_table", "SessionContext of DataFusion")
-    check_text("name", name)
-    frame = frame_of(plan, reader)
-    context.register_table(name, Table(frame.rows))
-    _frames.setdefault(context, []).append(frame)
-
-
-def check_found(frame: Frame, plan_text: str, reader: Reader) -> None:
-    """Raise as :func:`frame_of` for a file that the engine does not read because it is missing.
-
-    ``plan_text`` is the physical plan, which names every file on local disk that the engine found and could not
-    exclude. Files on a store are read by Lakebed, which raises an error if they are missing.
-    """
-    for opened in frame.opened:
-        if opened.path is not None and opened.file.id not in plan_text:
-            reader.check_there(opened)
-
-
-def _is_live(live: LiveFile, schema: Schema) -> Expr:
-    conditions = [inside(schema.codec, keys) for keys in live.ranges]
-    return reduce(or_, [lit(value=True) if one is None else one for one in conditions])
-
-
-def _union(frames: Sequence[DataFrame]) -> DataFrame:
-    """Return one frame of several, as a balanced tree: the engine walks plans by recursion."""
-    if len(frames) == 1:
-        return frames[0]
-    middle = len(frames) // 2
-    return _union(frames[:middle]).union(_union(frames[middle:]))

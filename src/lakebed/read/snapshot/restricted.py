@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.model.keys import EncodedRange
-    from lakebed.read.rows.datafusion_scan import Frame
+    from lakebed.read.rows.engine_frames import Frame
     from lakebed.read.rows.reader import Reader
     from lakebed.read.snapshot.snapshot import Snapshot
 
@@ -230,9 +230,12 @@ class RestrictedSnapshot(RestrictedReads):
         arrow = self.schema.arrow_of(needed)
         return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
-    def copied(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
-        """Return the visible rows of the ranges for an engine, as a local copy with these columns, and its reader."""
-        from lakebed.read.rows.datafusion_scan import Frame
+    def frame(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
+        """Return the visible rows of the ranges for an engine, with these columns, and their reader.
+
+        They are a local copy: the engine would evaluate conditions of a statement over the other rows as well.
+        """
+        from lakebed.read.rows.engine_frames import Frame
         from lakebed.read.rows.merged_copy import rows_copy
 
         wanted = set(columns)

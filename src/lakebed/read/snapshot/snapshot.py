@@ -14,13 +14,13 @@ from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
 from lakebed.model.dictionaries import returned
 from lakebed.model.keys import EncodedRange, KeyRange, successor
-from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, plan
+from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, over_partitions, plan
 from lakebed.read.rows.row_stream import returned_stream
 from lakebed.read.snapshot.handles import TableAddress, TableHandle
 from lakebed.storage.telemetry import timed_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import duckdb
     import polars as pl
@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
     from lakebed.read.drawing.pictures import Picture
     from lakebed.read.rows.counting import Count
+    from lakebed.read.rows.engine_frames import Frame
     from lakebed.read.rows.explain import Explanation
+    from lakebed.read.rows.key_ranges import KeySet
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.storage.contract import Storage
@@ -223,9 +225,27 @@ class Readable(TableHandle["RowStream"]):
             UsageError: key values and ranges together; or as :meth:`get` and :meth:`scan`.
             BadKeyError: as these.
         """
-        from lakebed.read.snapshot.explained import explained
+        from lakebed.files.parquet.read_cache import ReadStatistics
+        from lakebed.read.rows.explain import Explanation
 
-        return explained(self, selection, columns, where, limit, reverse=reverse)
+        seen = ReadStatistics()
+        with seen.step("probe"):
+            now = self.snapshot()
+        if now is self:
+            # A snapshot does not probe the log.
+            seen.steps.clear()
+        are_ranges = {isinstance(one, KeyRange) for one in selection}
+        if len(are_ranges) > 1:
+            raise Code.ARGUMENTS_CONFLICT("explain takes the values of one key, or KeyRange values, not both")
+        check_whole_number("limit", limit)
+        check_flag("reverse", reverse)
+        with seen.step("plan"):
+            ranges = [now.point(selection)] if are_ranges == {False} else now.encoded(selection)
+            planned, predicate = now.planned(ranges, where)
+        names = now.schema.project(columns)
+        for _ in now.reader.scan(planned, names, limit, where=predicate, reverse=reverse, statistics=seen):
+            pass
+        return Explanation.of(now.version, planned, seen)
 
     # -- for other libraries ------------------------------------------------------------------------------------
 
@@ -291,7 +311,7 @@ class Readable(TableHandle["RowStream"]):
 
         Files are verified as by :meth:`to_duckdb`. Raises as ``scan``.
         """
-        from lakebed.read.rows.datafusion_scan import register
+        from lakebed.read.rows.engine_frames import register
 
         now = self.snapshot()
         register(context, name, plan(now.state, now.encoded(ranges)), now.reader)
@@ -385,8 +405,38 @@ class Snapshot(Readable):
         if where is None:
             return plan(self.state, ranges), None
         from lakebed.engine.predicate import check_where
-        from lakebed.read.rows.expressions import narrow
 
         predicate = check_where(where, self.schema.arrow)
-        narrower, keys = narrow(ranges, predicate.parts, self.schema)
-        return coarser(plan(self.state, narrower, keys), ranges, rows_a_range), predicate
+        return self._narrowed(ranges, predicate, rows_a_range), predicate
+
+    def rows(  # noqa: PLR0913 - what a scan reads, checked
+        self,
+        ranges: Sequence[EncodedRange],
+        names: Sequence[str],
+        *,
+        keys: KeySet | None = None,
+        where: Predicate | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> RowStream:
+        """Return the rows of the ranges for which ``where`` is true, in key order; ``keys`` restricts them further."""
+        if keys is not None:
+            planned = coarser(plan(self.state, ranges, keys))
+        else:
+            planned = plan(self.state, ranges) if where is None else self._narrowed(ranges, where, ROWS_A_RANGE)
+        return self.reader.scan(planned, names, limit, where=where, reverse=reverse)
+
+    def frame(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
+        """Return the rows of whole partitions for an engine that filters them itself, with these columns, and their
+        reader.
+        """
+        from lakebed.read.rows.engine_frames import frame_of
+
+        planned = over_partitions(plan(self.state, ranges, keys), self.state)
+        return self.reader, frame_of(planned, self.reader, columns)
+
+    def _narrowed(self, ranges: Sequence[EncodedRange], where: Predicate, rows_a_range: int) -> QueryPlan:
+        from lakebed.read.rows.expressions import narrow
+
+        narrower, keys = narrow(ranges, where.parts, self.schema)
+        return coarser(plan(self.state, narrower, keys), ranges, rows_a_range)

@@ -7,7 +7,7 @@
    else ``k IS NOT NULL`` would be left out together with ``k``, and a copy without ``k`` has nulls in its place.
 3. It is planned again, and run, over the rows of these ranges. Up to a few thousand rows are read without the engine
    and passed to it in memory. Otherwise the engine reads the files that the ranges reach
-   (:mod:`lakebed.read.rows.datafusion_scan`), and prunes by the same filters once more.
+   (:mod:`lakebed.read.rows.engine_frames`), and prunes by the same filters once more.
 
 Core type: :class:`SqlEngine`. Rules: the ranges may include more rows than the filters, which are also in the second
 plan. A table that is named twice is read once. If a scan is inside an expression (an uncorrelated subquery), its table
@@ -39,7 +39,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -63,12 +63,10 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.model.validity import as_stored
 from lakebed.model.wording import did_you_mean
 from lakebed.read.rows.conditions import keys_of
-from lakebed.read.rows.datafusion_scan import Frame, check_found, frame_of
+from lakebed.read.rows.engine_frames import Frame, check_found
 from lakebed.read.rows.expressions import condition_of
 from lakebed.read.rows.key_ranges import EVERY_KEY, KeySet, either, key_ranges
-from lakebed.read.rows.plan import coarser, over_partitions, plan
 from lakebed.read.rows.row_stream import RowStream, bounded, timed_batches
-from lakebed.read.snapshot.restricted import RestrictedSnapshot
 from lakebed.read.sql.catalog_statements import (
     INFORMATION_SCHEMA,
     ColumnSummary,
@@ -92,9 +90,10 @@ if TYPE_CHECKING:
     from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.rows.reader import Reader
+    from lakebed.read.snapshot.restricted import RestrictedSnapshot
     from lakebed.read.snapshot.snapshot import Snapshot
 
-    Tabular = Snapshot | RestrictedSnapshot
+    Tabular: TypeAlias = Snapshot | RestrictedSnapshot
 
 Frames = Sequence[tuple["Reader", Frame]]
 """The tables that the engine reads as files, each with the reader that opened them."""
@@ -401,7 +400,7 @@ class SqlEngine:
             many = ranges == (ALL_KEYS,) and scan.may_exceed(self.in_memory_rows)
             rows = None if many else self._few(snapshot, ranges, keys, scan)
             if rows is None:
-                read.append(_engine_frame(snapshot, ranges, keys, scan))
+                read.append(snapshot.frame(ranges, keys, scan.columns))
                 tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
@@ -426,7 +425,7 @@ class SqlEngine:
         read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
         batches: list[pa.RecordBatch] = []
         rows = size_bytes = 0
-        with _scanned_rows(snapshot, ranges, keys, read, scans.limit) as reader:
+        with snapshot.rows(ranges, read, keys=keys, limit=scans.limit) as reader:
             for batch in reader:
                 batches.append(batch)
                 rows += batch.num_rows
@@ -613,23 +612,3 @@ def _columns_of(expression: Expr, schema: Schema) -> set[str]:
         return set(column_names(expression))
     except Exception:  # noqa: BLE001 - see there
         return set(schema.names)
-
-
-def _scanned_rows(
-    snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, names: Sequence[str], limit: int | None
-) -> RowStream:
-    if isinstance(snapshot, RestrictedSnapshot):
-        return snapshot.rows(ranges, names, keys=keys, limit=limit)
-    return snapshot.reader.scan(coarser(plan(snapshot.state, ranges, keys)), names, limit)
-
-
-def _engine_frame(
-    snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans
-) -> tuple[Reader, Frame]:
-    """Return what the engine reads, and the reader of its files. Of a restricted table, it reads a copy of the visible
-    rows: it would evaluate conditions of the statement over the others as well.
-    """
-    if isinstance(snapshot, RestrictedSnapshot):
-        return snapshot.copied(ranges, keys, scans.columns)
-    planned = over_partitions(plan(snapshot.state, ranges, keys), snapshot.state)
-    return snapshot.reader, frame_of(planned, snapshot.reader, scans.columns)

@@ -247,12 +247,7 @@ class _Opened:
         return cls(shown, tuple(shown.schema.project(scan.columns)), predicate)
 
     def rows(self, scan: ScanQuery) -> RowStream:
-        if not isinstance(self.shown, Snapshot):
-            return self.shown.rows(
-                scan.ranges, self.names, where=self.predicate, limit=scan.limit, reverse=scan.reverse
-            )
-        planned, predicate = self.shown.planned(scan.ranges, scan.where)
-        return self.shown.reader.scan(planned, self.names, scan.limit, where=predicate, reverse=scan.reverse)
+        return self.shown.rows(scan.ranges, self.names, where=self.predicate, limit=scan.limit, reverse=scan.reverse)
 
 
 def _published(attempt: Attempt, columns: pa.Schema, files: Sequence[ExportedFile]) -> QueryResult:
