@@ -17,8 +17,7 @@ import pytest
 
 import lakebed
 from lakebed import AddField, Aggregate, Latest, Schema, clock
-from lakebed.cli.declarations import read_declaration
-from lakebed.cli.declared import _plan
+from lakebed.cli.declarations import _plan, read_declaration
 from lakebed.errors import Error, UnknownOutcomeError
 from lakebed.log import tail
 from lakebed.model.files import TABLES_FOLDER, data_folder

@@ -15,8 +15,7 @@ import click
 
 from lakebed import clock
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import name_value
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import NULL, TextColumns, columns
 from lakebed.errors import Code, UsageError

@@ -43,7 +43,7 @@ def complete() -> int:
 
     Prints nothing to stderr, because the shell would show it in the line that the user types.
     """
-    from lakebed.cli.completion_scripts import answer
+    from lakebed.cli.completions import answer
 
     with contextlib.redirect_stderr(io.StringIO()), contextlib.suppress(Exception):
         click.echo(answer(LAKEBED, Invocation()))
@@ -61,7 +61,7 @@ def completion(_: Invocation, *, shell: str) -> None:
 
     fish: run `lakebed completion fish > ~/.config/fish/completions/lakebed.fish`.
     """
-    from lakebed.cli.completion_scripts import SCRIPTS
+    from lakebed.cli.completions import SCRIPTS
 
     click.echo(SCRIPTS[shell], nl=False)
 
@@ -97,7 +97,7 @@ _COMMANDS = (
     ("table drop", "tables:drop", "Drop a table; asks for its name first."),
     ("table files", "tables:files", "List data files, partition by partition."),
     ("table partitions", "tables:partitions", "List partitions: their key ranges, rows and files."),
-    ("table rewrite", "erasure:rewrite", "Delete or change rows in one commit; asks for its name first."),
+    ("table rewrite", "integrity:rewrite", "Delete or change rows in one commit; asks for its name first."),
     ("table repair", "integrity:repair", "Replace invalid values, such as text that is not UTF-8."),
     (
         "schema infer",
@@ -111,10 +111,10 @@ _COMMANDS = (
     ("tag list", "versions:list_tags", "List a table's tags and their versions."),
     (
         "apply",
-        "declared:apply",
+        "declarations:apply",
         "Bring the instance into the state that a file declares; asks first.",
     ),
-    ("dump", "declared:dump", "Print the declaration of the instance, as `lakebed apply` reads it."),
+    ("dump", "declarations:dump", "Print the declaration of the instance, as `lakebed apply` reads it."),
     (
         "view create",
         "merging:create_view",
@@ -133,7 +133,7 @@ _COMMANDS = (
     ("count", "read:count", "Count rows."),
     ("sample", "read:sample", "Print random rows, in key order."),
     ("prefixes", "read:prefixes", "Print the distinct values of the first row key fields."),
-    ("tail", "tail:tail", "Print what versions changed, and follow new ones."),
+    ("tail", "read:tail", "Print what versions changed, and follow new ones."),
     ("explain", "read:explain", "Read a key or ranges, and print statistics of the read."),
     ("sql", "sql:sql", "Print the rows of a query over any tables, or prompt for queries."),
     ("write", "write:write", "Add the rows of files, in this process."),
@@ -148,14 +148,14 @@ _COMMANDS = (
     ("attach", "write:attach", "Add sorted Parquet files as they are."),
     (
         "migrate",
-        "migrate:migrate",
+        "write:migrate",
         "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.",
     ),
     ("export", "write:export", "Write rows as sorted files to an empty folder."),
-    ("requests submit", "requests:submit", "Record files to be added by `lakebed ingest`."),
-    ("requests list", "requests:list_requests", "List open requests, and the last that were rejected."),
-    ("requests withdraw", "requests:withdraw", "Withdraw open requests."),
-    ("ingest", "requests:ingest", "Carry out open requests that are due."),
+    ("requests submit", "maintenance:submit", "Record files to be added by `lakebed ingest`."),
+    ("requests list", "maintenance:list_requests", "List open requests, and the last that were rejected."),
+    ("requests withdraw", "maintenance:withdraw", "Withdraw open requests."),
+    ("ingest", "maintenance:ingest", "Carry out open requests that are due."),
     ("maintain", "maintenance:maintain", "Ingest, compact, split, join and collect garbage, as far as due."),
     ("serve", "serve:serve", "Maintain all tables, answer queries over HTTP, and serve pages."),
     (
@@ -173,32 +173,32 @@ _COMMANDS = (
     ("join", "maintenance:join", "Join small neighbouring partitions."),
     ("gc", "maintenance:gc", "Delete objects that are no longer needed, of one table or of all."),
     ("status", "status:show_status", "Show tables, backlogs, errors, and the next operations with their reasons."),
-    ("top", "status:top", "Show the status live, in a terminal."),
+    ("top", "screen:top", "Show the status live, in a terminal."),
     ("jobs list", "jobs:list_jobs", "List jobs, newest first, of all tables or of one."),
     ("jobs show", "jobs:show_job", "Show a job with its tasks and errors."),
     ("jobs retry", "jobs:retry_job", "Retry a parked job."),
-    ("query submit", "queries:submit", "Submit a scan of a table, or a query in SQL, to a service."),
+    ("query submit", "jobs:submit", "Submit a scan of a table, or a query in SQL, to a service."),
     (
         "query list",
-        "queries:list_queries",
+        "jobs:list_queries",
         "List submitted queries, newest first: yours, and those of tables that you administer.",
     ),
-    ("query show", "queries:show_query", "Show the progress or the outcome of a query."),
-    ("query fetch", "queries:fetch", "Print the rows of a query after it has ended."),
+    ("query show", "jobs:show_query", "Show the progress or the outcome of a query."),
+    ("query fetch", "jobs:fetch", "Print the rows of a query after it has ended."),
     (
         "query cancel",
-        "queries:cancel",
+        "jobs:cancel",
         "Cancel a query, or delete one that has ended, with its rows.",
     ),
     ("history", "versions:history", "List what happened to a table, newest first."),
-    ("erase-report", "erasure:erase_report", "List every object that still holds such rows, or their keys."),
+    ("erase-report", "integrity:erase_report", "List every object that still holds such rows, or their keys."),
     ("verify", "integrity:verify", "Check a table: its log, its files and, if asked, every row."),
     ("doctor", "doctor:doctor", "Check this machine, and the instance if one is given."),
     ("docs", "doctor:docs", "List the pages of the documentation, or print one."),
-    ("config path", "configuration:path", "Print which configuration file is read."),
+    ("config path", "doctor:path", "Print which configuration file is read."),
     (
         "config show",
-        "configuration:show",
+        "doctor:show",
         "Show the configuration file as it is understood, and the values in force; secrets are not shown.",
     ),
     ("completion", "commands:completion", "Print the completion script of a shell."),

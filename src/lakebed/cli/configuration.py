@@ -1,4 +1,4 @@
-"""The configuration file of the command line: instances and profiles by a short name. ``lakebed config``.
+"""The configuration file of the command line: instances and profiles by a short name.
 
 A TOML file: ``--config``, else ``LAKEBED_CONFIG``, else ``lakebed/config.toml`` below ``XDG_CONFIG_HOME`` (by default
 ``~/.config``). docs/configuration.md specifies it, and the precedence of values. A profile is a set of values for the
@@ -10,15 +10,14 @@ Secrets stay out of the file: a value may be ``{ env = "NAME" }`` or ``{ file = 
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, field
 
-from lakebed.cli.grammar import command
-from lakebed.cli.invocation import CONFIG_VARIABLE, Invocation
-from lakebed.cli.row_formats import FORMATS
+from lakebed.cli.invocation import CONFIG_VARIABLE
+from lakebed.cli.render import FORMATS
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
 
@@ -29,7 +28,6 @@ _TEXTS = ("instance", "log_url", "commit_via")
 _CHOICES = {"format": FORMATS, "log_format": ("text", "json"), "verbose": (0, 1, 2)}
 PROFILE_KEYS = (*_TEXTS, *_CHOICES, *_FLAGS, "options")
 """The options of every command that a profile may set, under their names; ``options`` are those of ``--option``."""
-_SECRET_WORDS = ("secret", "token", "password", "key", "credential", "sas")
 
 
 class NamedInstance(Struct, frozen=True):
@@ -208,77 +206,3 @@ def _check_keys(path: Path, where: str, found: Mapping[str, Any], known: Collect
             raise Code.ARGUMENT_INVALID(
                 f"{path}: {where}unknown key {name!r}; keys: {', '.join(sorted(known))}{did_you_mean(name, known)}"
             )
-
-
-# -- lakebed config ------------------------------------------------------------------------------------------------
-
-
-@command
-def path(cli: Invocation) -> None:
-    """Print which configuration file is read."""
-    found = configuration_path(cli.config)
-    cli.out.document({"path": str(found), "exists": found.exists()}, [str(found)])
-
-
-@command
-def show(cli: Invocation) -> None:
-    """Show the configuration file as it is understood, and the values in force; secrets are not shown."""
-    found = cli.configuration
-    instances = [_instance_document(one) for one in found.instances.values()]
-    profiles = [_profile_document(one) for one in found.profiles.values()]
-    in_force = [{"key": key, "value": value, "source": source} for key, value, source in _in_force(cli)]
-    document = {"path": str(found.path), "default": found.default, "instances": instances}
-    lines = [f"{found.path}{'' if found.path.exists() else ' (not there)'}"]
-    lines += [f"default: {found.default}"] if found.default else []
-    for one in instances:
-        lines.append(f"instance {one['name']}: {one['url']}")
-        lines += [f"  {key}: {one[key]}" for key in ("log_url", "commit_via", "token") if one[key] is not None]
-        lines += [f"  option {key}: {value}" for key, value in one["options"].items()]
-    for one in profiles:
-        lines.append(f"profile {one['name']}")
-        lines += [f"  {key}: {_toml(value)}" for key, value in one["values"].items()]
-        lines += [f"  option {key}: {value}" for key, value in one["options"].items()]
-    lines += ["in force:"] if in_force else []
-    lines += [f"  {one['key']}: {_toml(one['value'])} ({one['source']})" for one in in_force]
-    cli.out.document(document | {"profiles": profiles, "in_force": in_force}, lines)
-
-
-def _in_force(cli: Invocation) -> Iterator[tuple[str, Any, str]]:
-    """Return each option of every command whose value is not its default, with the value and where it is from."""
-    for key in PROFILE_KEYS:
-        if key == "options":
-            for name, (value, source) in cli.chosen_options().items():
-                yield f"option {name}", _shown_option(name, value), source
-        elif (found := cli.chosen(key)) is not None:
-            yield key, *found
-
-
-def _toml(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _profile_document(one: Profile) -> dict[str, Any]:
-    options = {key: _shown_option(key, value) for key, value in one.options.items()}
-    return {"name": one.name, "values": dict(one.values), "options": options}
-
-
-def _instance_document(one: NamedInstance) -> dict[str, Any]:
-    return {
-        "name": one.name,
-        "url": one.url,
-        "log_url": one.log_url,
-        "commit_via": one.commit_via,
-        "token": None if one.secret_token is None else _shown_source(one.secret_token),
-        "options": {key: _shown_option(key, value) for key, value in one.options.items()},
-    }
-
-
-def _shown_option(key: str, value: Any) -> str:
-    if isinstance(value, str):
-        return "(not shown)" if any(word in key.lower() for word in _SECRET_WORDS) else value
-    return _shown_source(value)
-
-
-def _shown_source(value: Mapping[str, str]) -> str:
-    ((source, name),) = value.items()
-    return f"in the {'environment variable' if source == 'env' else 'file'} {name}"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import WholeNumber
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import WholeNumber, command
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, DamagedError, NotFoundError
 from lakebed.read.inspect.hooks import (

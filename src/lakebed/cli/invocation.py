@@ -62,7 +62,7 @@ class Invocation:
     commit_via: str | None = None
     as_json: bool = False
     row_format: str | None = None
-    """Of :data:`lakebed.cli.row_formats.FORMATS`; None for a command without ``--format``, or where it is not given."""
+    """Of :data:`lakebed.cli.render.FORMATS`; None for a command without ``--format``, or where it is not given."""
     quiet: bool = False
     verbosity: int = 0
     log_format: str | None = None
@@ -95,7 +95,7 @@ class Invocation:
         """Log to stderr according to ``-v``, ``--quiet`` and ``--log-format``; by default only warnings."""
         log_format = self.log_format or "text"
         if self.verbosity or self.quiet or log_format != "text":
-            from lakebed.cli.logs import log_to_stderr
+            from lakebed.cli.progress import log_to_stderr
 
             log_to_stderr(verbosity=self.verbosity, quiet=self.quiet, log_format=log_format)
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import KEY_WORD, name_value
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import KEY_WORD, command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest

@@ -17,9 +17,8 @@ import click
 from msgspec import Struct
 
 from lakebed.cli import completions
-from lakebed.cli.argument_types import KEY, KEY_WORD, WholeNumber
-from lakebed.cli.grammar import remember
-from lakebed.cli.row_formats import FORMATS, check_terminal
+from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, remember
+from lakebed.cli.render import FORMATS, check_terminal
 from lakebed.errors import BadKeyError, Code
 
 if TYPE_CHECKING:
@@ -167,6 +166,11 @@ def launcher(function: Callable[..., None]) -> Callable[..., None]:
         function(*args, launcher=within if in_process else master, **others)
 
     return with_launcher
+
+
+_MEMORY = "Memory that tasks in worker processes may use together; default: 80% of the machine's."
+
+memory = click.option("--memory", "memory_bytes", metavar="BYTES", type=WholeNumber(min=1), help=_MEMORY)
 
 
 # -- values ---------------------------------------------------------------------------------------------------------

@@ -3,6 +3,9 @@
 Lines are kept until they exceed the screen; then a pager is started and receives these and all later lines. Shorter
 output is printed as it is.
 
+Not Click's pager, which starts before the first line: Ctrl-C would then go to the pager, and not end a read that is
+slow to find its first row. An error also ends it, before the lines above the error are seen.
+
 The pager is ``LAKEBED_PAGER``, else ``PAGER``, else ``less``; a variable that is empty, or ``cat``, stands for none.
 ``less`` shows colours, leaves the last screen, and cuts long lines (``LESS=FRSX``) unless the variable ``LESS`` is set.
 """

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import name_value
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, Error, ExistsError, NotFoundError, UnknownOutcomeError
 from lakebed.files.formats.input_file import InputFile, spooled

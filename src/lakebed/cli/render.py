@@ -1,7 +1,14 @@
-"""Output: text or JSON, never both on stdout.
+"""Output: text, JSON, or rows in a format for other programs, never two of them on stdout.
 
 Values look as :mod:`lakebed.model.json_values` has them, in either, with binary as hex digits. In text, null is a minus
 sign and characters that would move a terminal's cursor are escaped. Rows are printed batch by batch, in bounded memory.
+
+*Formats.* :mod:`lakebed.files.formats.row_chunks` makes the chunks of ``--format``; Markdown, which only people read,
+is made here. Records of a listing may be nested: in JSON they are as with ``--json``, elsewhere nested values are JSON
+text.
+
+*Widths.* On a terminal long cells are cut, the longest first, and end with an ellipsis; if that is not enough, columns
+in the middle are left out. Not Rich's tables, which need all rows at once.
 """
 
 from __future__ import annotations
@@ -15,14 +22,168 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lakebed.cli.fitting import CUT, GAP, cells, cut, fit, padded
-from lakebed.cli.row_formats import write_records, write_rows
-from lakebed.errors import Error
-from lakebed.model.json_values import encode_rows, json_text, plain
+from lakebed.errors import Code, Error
+from lakebed.model.json_values import encode_rows, json_bytes, json_text, plain
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from lakebed.files.formats.row_chunks import Chunks
+
+
+FORMATS = ("table", "csv", "json", "jsonl", "markdown", "arrow", "parquet")
+BINARY = ("arrow", "parquet")
+"""Formats with an end."""
+
+
+def check_terminal(row_format: str | None) -> None:
+    """Raise UsageError for a binary format on a terminal."""
+    if row_format in BINARY and sys.stdout.isatty():
+        raise Code.ARGUMENT_INVALID(
+            f"--format {row_format} is binary, and stdout is a terminal; redirect it (> rows.{row_format}), or choose "
+            "table, csv, json, jsonl or markdown"
+        )
+
+
+def write_rows(row_format: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write rows in any format but table. Returns their number."""
+    rows = 0
+
+    def counted() -> Iterator[pa.RecordBatch]:
+        nonlocal rows
+        for batch in batches:
+            yield batch
+            rows += batch.num_rows
+
+    _write(row_format, _chunks(row_format)(schema, counted()))
+    return rows
+
+
+def write_records(row_format: str, records: Sequence[Mapping[str, Any]], names: Sequence[str]) -> None:
+    """Write the records of a listing, which are JSON values, in any format but table."""
+    from lakebed.files.formats.row_chunks import lines_as_array
+
+    lines = (json_bytes(record) + b"\n" for record in records)
+    match row_format:
+        case "jsonl":
+            _write(row_format, lines)
+        case "json":
+            _write(row_format, lines_as_array(lines))
+        case _:
+            import pyarrow as pa
+
+            rows = pa.table({name: _column([record.get(name) for record in records]) for name in names})
+            write_rows(row_format, rows.schema, rows.to_batches())
+
+
+def _chunks(row_format: str) -> Chunks:
+    from lakebed.files.formats import row_chunks
+
+    return {
+        "csv": row_chunks.csv_lines,
+        "json": row_chunks.json_array,
+        "jsonl": row_chunks.json_lines,
+        "markdown": _markdown,
+        "arrow": row_chunks.arrow_stream,
+        "parquet": row_chunks.parquet_file,
+    }[row_format]
+
+
+def _write(row_format: str, chunks: Iterable[bytes]) -> None:
+    for chunk in chunks:
+        if row_format in BINARY:
+            sys.stdout.buffer.write(chunk)
+        else:
+            sys.stdout.write(chunk.decode())
+        sys.stdout.flush()
+
+
+def _markdown(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    names = schema.names
+    yield (_markdown_row(names) + _markdown_row(["---"] * len(names))).encode()
+    for batch in batches:
+        yield "".join(map(_markdown_row, encode_rows(batch))).encode()
+
+
+def _markdown_row(values: Iterable[Any]) -> str:
+    texts = ("" if v is None else v if isinstance(v, str) else json_text(v) for v in values)
+    return f"| {' | '.join(map(_markdown_cell, texts))} |\n"
+
+
+def _markdown_cell(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("|", "\\|").replace("\r\n", "<br>").replace("\n", "<br>")
+
+
+def _column(values: list[Any]) -> pa.Array:
+    """Return an Arrow array of JSON values; nested values, and values of several types, become text."""
+    import pyarrow as pa
+
+    kinds = {type(value) for value in values} - {type(None)}
+    if kinds <= {int, float} or (len(kinds) == 1 and not kinds & {dict, list}):
+        return pa.array(values)
+    return pa.array([value if value is None or isinstance(value, str) else json_text(value) for value in values])
+
+
+GAP = 2
+CUT = "…"
+NARROWEST = 12
+"""A cell that is cut has at least this many characters; a column that is narrower by itself is never cut."""
+
+
+def fit(widths: Sequence[int], width: int) -> list[int | None]:
+    """Return the width of each column in a table of at most ``width`` characters; None for those that are left out.
+
+    The first and the last column stay, whatever the width.
+    """
+    shown = list(range(len(widths)))
+    while len(shown) > 2 and _least(widths, shown) > width:
+        del shown[len(shown) // 2]
+    dropped = len(shown) < len(widths)
+    room = width - GAP * (len(shown) - 1) - dropped * (GAP + len(CUT))
+    found = {column: widths[column] for column in shown}
+    while sum(found.values()) > room:
+        longest = max(found.values())
+        if longest <= NARROWEST:
+            break
+        wide = [column for column, length in found.items() if length == longest]
+        next_longest = max([NARROWEST, *(length for length in found.values() if length < longest)])
+        excess = sum(found.values()) - room
+        cut = min(longest - next_longest, -(-excess // len(wide)))
+        for column in wide:
+            found[column] -= cut
+    return [found.get(column) for column in range(len(widths))]
+
+
+def _least(widths: Sequence[int], shown: Sequence[int]) -> int:
+    """Return the width of these columns, cut as far as they may be."""
+    dropped = len(shown) < len(widths)
+    return sum(min(widths[column], NARROWEST) for column in shown) + GAP * (len(shown) - 1) + dropped * (GAP + len(CUT))
+
+
+def cells(text: str) -> int:
+    """Return how many columns of a terminal the text takes; East Asian characters and emoji take two."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text, or its beginning and an ellipsis."""
+    if cells(text) <= width:
+        return text
+    while cells(text) >= width:
+        text = text[: min(width - 1, len(text) - 1)]
+    return text + CUT
+
+
+def padded(text: str, width: int, *, right: bool) -> str:
+    """Return the text with blanks up to the width, to the right of it or to the left."""
+    blanks = " " * (width - cells(text))
+    return blanks + text if right else text + blanks
+
 
 NULL = "-"
 ABOUT = "~"
@@ -67,7 +228,7 @@ def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
 class Output:
     """The output of a command; ``keep`` receives its document.
 
-    ``row_format`` is one of :data:`lakebed.cli.row_formats.FORMATS`, for rows and listings. ``quiet`` omits notes;
+    ``row_format`` is one of :data:`lakebed.cli.render.FORMATS`, for rows and listings. ``quiet`` omits notes;
     ``paged`` shows a table that is longer than the terminal in a pager.
     """
 
@@ -196,6 +357,7 @@ def _print_columns(columns: TextColumns, widths: list[int]) -> None:
     if not sys.stdout.isatty():
         _print_lines(columns.lines(widths))
         return
+
     import shutil  # imports five compression modules, which other output does not need
 
     heading = not widths

@@ -1,4 +1,4 @@
-"""A status that is shown live in a terminal until q or Ctrl-C is pressed.
+"""``lakebed top``: the status of an instance, live in a terminal until q or Ctrl-C is pressed.
 
 The status is read in a thread, so that a key ends the screen at once, even if the store is slow. If the store does not
 respond, the last status is shown with the error and its time.
@@ -15,18 +15,22 @@ import threading
 import tty
 from typing import TYPE_CHECKING
 
+import click
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from lakebed import clock
+from lakebed.cli import completions
+from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import handled, listened
+from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, shown
 from lakebed.cli.status import cost_line, run_columns, table_columns, urgent_first
-from lakebed.errors import Error
+from lakebed.errors import Code, Error
 from lakebed.model.json_values import plain
-from lakebed.server.service.store_status import next_steps
+from lakebed.server.service.store_status import next_steps, status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +46,25 @@ BESIDE_LINES = 12
 
 STEPS_SHOWN = 6
 RUNS_SHOWN = 6
+
+
+@command
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=completions.tables, help="Only these tables.")
+@click.option("--every", metavar="SECONDS", type=click.FloatRange(min=0.2), default=2.0, help="Default: 2.")
+def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
+    """Show the status live, in a terminal.
+
+    q or Ctrl-C ends it.
+
+    Each refresh reads the store, as `lakebed status` does.
+    """
+    if cli.out.as_json:
+        raise Code.ARGUMENTS_CONFLICT("top is a screen and has no JSON; use `lakebed status --json`")
+    if not sys.stdin.isatty() or not sys.stdout.isatty():
+        raise Code.ARGUMENT_INVALID("top needs a terminal; use `lakebed status`")
+    instance = cli.instance()
+    instance.tables()
+    show_live(lambda: status(instance, tables or None), every)
 
 
 def show_live(read: Callable[[], StoreStatus], every_s: float) -> None:

@@ -1,32 +1,273 @@
-"""``lakebed serve``.
+"""``lakebed serve``, and its options for maintenance, access control and TLS.
 
-Options are checked before the service listens. Requests end before maintenance does. Errors: UsageError.
-Source: docs/service.md.
+Options are checked before the service listens. Requests end before maintenance does. Errors: UsageError for options
+that exclude each other, for files that cannot be used, for a period that is none, and for an address that other
+machines can reach without authentication. Source: docs/service.md, docs/security.md.
 """
 
 from __future__ import annotations
 
 import functools
+import logging
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from lakebed.cli import protection, upkeep
-from lakebed.cli.argument_types import WholeNumber
-from lakebed.cli.grammar import command
+from lakebed.cli import options
+from lakebed.cli.grammar import WholeNumber, command, name_value
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.cli.invocation import Invocation
+from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.operations import OPERATIONS
 
 if TYPE_CHECKING:
-    from lakebed.cli.protection import Protection
-    from lakebed.cli.upkeep import Upkeep
+    from lakebed.server.security.audit import AuditLog
+    from lakebed.server.security.principal import Authenticator
+    from lakebed.server.security.stored import AccessList
+    from lakebed.server.service.plan import ServiceLimits
+    from lakebed.server.service.service import Service
     from lakebed.server.web.limits import RequestLimits
+    from lakebed.server.web.request_authentication import Exposure
+    from lakebed.table.instance import Instance
+
+
+def _period(text: str) -> tuple[str, float]:
+    name, _, seconds = text.partition("=")
+    if name in OPERATIONS:
+        with suppress(ValueError):
+            return name, float(seconds)
+    raise click.BadParameter(f"{text!r} is not OPERATION=SECONDS; operations: {', '.join(OPERATIONS)}")
+
+
+_LOG = logging.getLogger("lakebed.service")
+
+
+@dataclass(frozen=True, slots=True)
+class Upkeep:
+    """The options of a service's maintenance."""
+
+    maintains: bool
+    launcher: str | None
+    memory_bytes: int | None
+    limits: ServiceLimits
+    idle_s: float
+
+    def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
+        """Return the service, not started. It logs failures, each with its time."""
+        with optional_imports():
+            from lakebed.server.service.service import Service
+
+        return Service(
+            instance,
+            launcher=self.launcher,
+            memory_bytes=self.memory_bytes,
+            idle_s=self.idle_s,
+            limits=self.limits,
+            maintain=self.maintains,
+            hook_commands=hook_commands,
+            report=_LOG.warning,
+        )
+
+
+def upkeep(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the options of a service's maintenance, as one parameter ``upkeep``."""
+
+    @click.option("--no-maintenance", is_flag=True, help="Answer requests only, without maintenance.")
+    @options.launcher
+    @options.memory
+    @click.option(
+        "--at-once",
+        default=2,
+        show_default=True,
+        type=WholeNumber(1, 1000),
+        help="Concurrent operations that add rows, and as many that compact, split or collect garbage.",
+    )
+    @click.option(
+        "--follow",
+        "follow_s",
+        metavar="SECONDS",
+        default=1.0,
+        show_default=True,
+        type=click.FloatRange(0.01, 86_400),
+        help="How often to check a table for new versions; an idle table is checked up to 60 times less often.",
+    )
+    @click.option(
+        "--period",
+        "periods",
+        metavar="OPERATION=SECONDS",
+        multiple=True,
+        type=_period,
+        help="The shortest time between two runs of an operation on one table. May be repeated.",
+    )
+    @click.option(
+        "--idle",
+        "idle_s",
+        metavar="SECONDS",
+        default=300.0,
+        show_default=True,
+        type=click.FloatRange(min=0),
+        help="Stop Spark and worker processes after this time without work.",
+    )
+    @functools.wraps(function)
+    def with_upkeep(
+        *args: Any,
+        no_maintenance: bool,
+        launcher: str | None,
+        memory_bytes: int | None,
+        at_once: int,
+        follow_s: float,
+        periods: Sequence[tuple[str, float]],
+        idle_s: float,
+        **others: Any,
+    ) -> None:
+        limits = _limits(at_once, follow_s, dict(periods))
+        given = Upkeep(not no_maintenance, launcher, memory_bytes, limits, idle_s)
+        function(*args, upkeep=given, **others)
+
+    return with_upkeep
+
+
+def _limits(at_once: int, follow_s: float, periods: dict[str, float]) -> ServiceLimits:
+    from lakebed.server.service.plan import ServiceLimits, default_periods
+
+    for operation, seconds in periods.items():
+        if not 0 <= seconds <= 10**9:
+            raise Code.ARGUMENT_INVALID(f"--period {operation}={seconds}: must lie between 0 and 1000000000 seconds")
+    every = default_periods() | periods
+    return ServiceLimits(at_once=at_once, follow_s=follow_s, follow_max_s=60 * follow_s, periods=every)
+
+
+_FILE = click.Path(path_type=Path)
+
+
+@dataclass(frozen=True, slots=True)
+class Protection:
+    """The values of the options."""
+
+    tls_cert: Path | None
+    tls_key: Path | None
+    jwks: Path | None
+    issuer: str | None
+    audience: str | None
+    jwt_roles: tuple[tuple[str, str], ...]
+    roles_claim: str
+    name_claim: str
+    origins: tuple[str, ...]
+    audit_place: str | None
+
+    @property
+    def tls(self) -> tuple[Path, Path] | None:
+        """The certificate and its key. Raises UsageError if one is missing."""
+        for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
+            if path is not None and not path.is_file():
+                raise Code.ARGUMENT_INVALID(f"{option} {path}: there is no such file")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise Code.ARGUMENTS_CONFLICT("--tls-cert and --tls-key go together; give both, or neither")
+        return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
+
+    def authenticator(self, instance: Instance, host: str) -> Authenticator | None:
+        """Return the authenticator of requests; None for a service on this machine of an instance without tokens.
+
+        Raises UsageError for an address that others can reach, if there would be no authentication.
+        """
+        with optional_imports():
+            from lakebed.server.security.authentication import BearerAuthenticator
+            from lakebed.server.security.stored import AccessList
+            from lakebed.server.web.server import is_loopback
+
+        access = AccessList(instance.storage)
+        identities = self._identities(access)
+        if self.jwks is None and not access.any_tokens:
+            access.close()
+            if is_loopback(host):
+                return None
+            raise Code.AUTHENTICATION_MISSING(
+                f"--host {host} can be reached from other machines, and the instance has no token: create one with "
+                "`lakebed token create NAME --role admin`, give --jwks, or leave out --host"
+            )
+        return BearerAuthenticator(access, identities)
+
+    def exposure(self, *, is_open: bool, host: str) -> Exposure:
+        """Return the additions of HTTP to every request. Raises UsageError for an audit log that cannot be written."""
+        with optional_imports():
+            from lakebed.server.web.request_authentication import Exposure
+
+        names = frozenset({"localhost", "127.0.0.1", "::1", host}) if is_open else None
+        return Exposure(names, self.origins, self._audit())
+
+    def _audit(self) -> AuditLog | None:
+        from lakebed.server.security.audit import AuditLog
+
+        return None if self.audit_place is None else AuditLog(self.audit_place)
+
+    def _identities(self, access: AccessList) -> Any:
+        if self.jwks is None:
+            if self.issuer or self.audience or self.jwt_roles:
+                raise Code.ARGUMENTS_CONFLICT("options that begin with --jwt- need --jwks; add it, or leave them out")
+            return None
+        if self.issuer is None or self.audience is None or not self.jwt_roles:
+            raise Code.ARGUMENTS_CONFLICT(
+                "--jwks needs --jwt-issuer, --jwt-audience and at least one --jwt-role VALUE=ROLE: without them, "
+                "tokens for other services would be accepted, or no user would have a role"
+            )
+        with optional_imports():
+            from lakebed.server.security.identity_tokens import IdentityRules, IdentityTokens
+
+        rules = IdentityRules(self.issuer, self.audience, dict(self.jwt_roles), self.roles_claim, self.name_claim)
+        access.check_roles(dict(self.jwt_roles).values())
+        return IdentityTokens(self.jwks, rules, access)
+
+
+_OPTIONS = (
+    click.option("--tls-cert", type=_FILE, help="Answer HTTPS with this certificate chain, in PEM."),
+    click.option("--tls-key", type=_FILE, help="The private key of the certificate, in PEM."),
+    click.option("--jwks", type=_FILE, help="Accept JWTs that a key of this key set (JWKS) has signed."),
+    click.option("--jwt-issuer", "issuer", metavar="URL", help="The issuer that JWTs must name."),
+    click.option("--jwt-audience", "audience", metavar="TEXT", help="The audience that JWTs must name."),
+    click.option(
+        "--jwt-role",
+        "jwt_roles",
+        metavar="VALUE=ROLE",
+        type=name_value,
+        multiple=True,
+        help="The role for a value of the claim. May be repeated.",
+    ),
+    click.option("--jwt-roles-claim", "roles_claim", default="roles", show_default=True, help="The claim with roles."),
+    click.option("--jwt-name-claim", "name_claim", default="sub", show_default=True, help="The claim with the name."),
+    click.option(
+        "--cors-origin", "origins", metavar="ORIGIN", multiple=True, help="Let pages of this origin use the API."
+    ),
+    click.option(
+        "--audit-log",
+        "audit_place",
+        metavar="FILE",
+        help="Log each request and its principal to this file, or - for stderr.",
+    ),
+)
+
+
+def protection(function: Callable[..., None]) -> Callable[..., None]:
+    """Return the options as one parameter ``protection``."""
+
+    @functools.wraps(function)
+    def with_protection(*args: Any, **given: Any) -> None:
+        names = Protection.__dataclass_fields__
+        own = Protection(**{name: value for name, value in given.items() if name in names})
+        function(*args, protection=own, **{name: value for name, value in given.items() if name not in names})
+
+    wrapped: Callable[..., None] = with_protection
+    for option in reversed(_OPTIONS):
+        wrapped = option(wrapped)
+    return wrapped
+
 
 MIB = 1024 * 1024
 
@@ -133,8 +374,8 @@ flight_port = click.option(
     help="Run the commands of hooks, as this user. Everyone who can write to the instance's storage can add one.",
 )
 @request_limits
-@protection.protection
-@upkeep.upkeep
+@protection
+@upkeep
 def serve(
     cli: Invocation,
     *,

@@ -1,4 +1,4 @@
-"""``lakebed status`` and ``lakebed top``: one screen of an instance, once or live.
+"""``lakebed status``: tables, backlogs, errors and running jobs of an instance on one screen.
 
 The instance is described by :mod:`lakebed.server.service.store_status`; services that are named are queried for their
 reads. A service that does not respond is reported, without an error. Source: docs/jobs.md.
@@ -7,7 +7,6 @@ reads. A service that does not respond is reported, without an error. Source: do
 from __future__ import annotations
 
 import os
-import sys
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -18,10 +17,9 @@ import msgspec
 from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
-from lakebed.cli.jobs import ID_CHARS, outcome_text
-from lakebed.cli.queries import SERVICE_VARIABLE
+from lakebed.cli.jobs import ID_CHARS, SERVICE_VARIABLE, outcome_text
 from lakebed.cli.render import TextColumns, columns
-from lakebed.errors import Code, Error
+from lakebed.errors import Error
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
@@ -66,27 +64,6 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
         {**status_document(found), "services": list(map(plain, services))},
         chain(status_lines(found), reads_lines(services)),
     )
-
-
-@command
-@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=completions.tables, help="Only these tables.")
-@click.option("--every", metavar="SECONDS", type=click.FloatRange(min=0.2), default=2.0, help="Default: 2.")
-def top(cli: Invocation, *, tables: tuple[str, ...], every: float) -> None:
-    """Show the status live, in a terminal.
-
-    q or Ctrl-C ends it.
-
-    Each refresh reads the store, as `lakebed status` does.
-    """
-    if cli.out.as_json:
-        raise Code.ARGUMENTS_CONFLICT("top is a screen and has no JSON; use `lakebed status --json`")
-    if not sys.stdin.isatty() or not sys.stdout.isatty():
-        raise Code.ARGUMENT_INVALID("top needs a terminal; use `lakebed status`")
-    from lakebed.cli.screen import show_live
-
-    instance = cli.instance()
-    instance.tables()
-    show_live(lambda: status(instance, tables or None), every)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,8 +15,7 @@ import click
 
 import lakebed
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import name_value
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import command, name_value
 from lakebed.cli.invocation import HERE, Invocation
 from lakebed.cli.merging import age_off_of, filter_lines, merge_options
 from lakebed.cli.reading import inputs, reading_options, schema_of, store_of

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lakebed.cli import completions, options
-from lakebed.cli.argument_types import WholeNumber
-from lakebed.cli.grammar import command
+from lakebed.cli.grammar import WholeNumber, command
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import columns, shown
 from lakebed.errors import Code

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from lakebed import clock
-from lakebed.cli.diagnosis import Need, package_checks
+from lakebed.cli.doctor import Need, package_checks
 from lakebed.errors import Code
 from lakebed.storage import LocalStorage
 from lakebed.storage.contract import PutOutcome

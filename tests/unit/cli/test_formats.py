@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.cli import main
-from lakebed.cli.fitting import cells, cut, fit
 from lakebed.cli.pager import paged
+from lakebed.cli.render import cells, cut, fit
 from lakebed.storage import telemetry
 from tests.terminals import Terminal
 from tests.unit.cli.conftest import Cli

@@ -7,7 +7,7 @@ import io
 import pytest
 
 import lakebed
-from lakebed.cli import sql_prompt
+from lakebed.cli import sql
 from lakebed.cli.render import Output
 from tests.terminals import Terminal, set_stdin
 
@@ -104,7 +104,7 @@ def test_a_prompt_goes_on_after_an_error_and_ctrl_c(cli, table, typed, monkeypat
             raise line
         return line
 
-    monkeypatch.setattr(sql_prompt, "asking", lambda lake, out: ask)
+    monkeypatch.setattr(sql, "asking", lambda lake, out: ask)
     ran = cli("sql", "--json")
     assert ran.code == 0
     assert ran.lines == [{"two": 2}]
@@ -123,13 +123,13 @@ def test_a_prompt_takes_a_statement_of_several_lines_and_completes_names(cli, ta
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     lake = lakebed.open(str(tmp_path / "lake"))
     with create_pipe_input() as keys:
-        ask = sql_prompt.asking(lake, Output(as_json=False), input=keys, output=DummyOutput())
+        ask = sql.asking(lake, Output(as_json=False), input=keys, output=DummyOutput())
         keys.send_text("SELECT 1 AS a,\n2 AS b;\n.help\n")
         assert [ask(""), ask("")] == ["SELECT 1 AS a,\n2 AS b;", ".help"]
-    history = sql_prompt.history_path()
+    history = sql.history_path()
     assert "+SELECT 1 AS a,\n+2 AS b;" in history.read_text()
     assert history.stat().st_mode & 0o077 == 0
-    completer = sql_prompt._completer(lake)
+    completer = sql._completer(lake)
     for typed, found in (("SELECT pl", ["place"]), ("SELECT * FROM re", ["readings"]), (".mode ma", ["markdown"])):
         assert [one.text for one in completer.get_completions(Document(typed), None)] == found
 
@@ -139,7 +139,7 @@ def test_a_prompt_takes_a_statement_of_several_lines_and_completes_names(cli, ta
     [("", True), ("SELECT 1", False), ("SELECT ';'", False), ("SELECT 1;", True), ("exit", True), (".tables", True)],
 )
 def test_enter_ends_a_statement_at_its_semicolon(text, whole):
-    assert sql_prompt.is_whole(text) is whole
+    assert sql.is_whole(text) is whole
 
 
 def test_commands_of_the_prompt(cli, table, typed, monkeypatch):
@@ -147,7 +147,7 @@ def test_commands_of_the_prompt(cli, table, typed, monkeypatch):
     said = iter(
         [".tables", ".schema readings", ".mode csv", "SELECT 1 AS one;", ".mode xml", ".other", ".schema x", ".quit"]
     )
-    monkeypatch.setattr(sql_prompt, "asking", lambda lake, out: lambda prompt: next(said))
+    monkeypatch.setattr(sql, "asking", lambda lake, out: lambda prompt: next(said))
     ran = cli("sql")
     assert ran.code == 0
     tables, schema, *rows = ran.out.splitlines()

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.cli.logs import log_to_stderr
-from lakebed.cli.upkeep import Upkeep
+from lakebed.cli.progress import log_to_stderr
+from lakebed.cli.serve import Upkeep
 from lakebed.model.state.transactions import RaiseWatermark, Watermark
 from lakebed.server.service.plan import ServiceLimits
 

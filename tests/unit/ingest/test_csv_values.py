@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, SchemaMismatchError, UsageError
-from lakebed.cli import row_formats
+from lakebed.cli import render
 from lakebed.clock import new_id
 from lakebed.files.formats.csv_file import batches, detect
 from lakebed.files.formats.input_file import InputFile
@@ -56,7 +56,7 @@ def by_export(path, _):
 
 
 def by_command_line(_, capsys):
-    row_formats.write_rows("csv", SCHEMA.arrow, [rows()])
+    render.write_rows("csv", SCHEMA.arrow, [rows()])
     return capsys.readouterr().out.encode()
 
 

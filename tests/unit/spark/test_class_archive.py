@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from lakebed.cli import diagnosis
+from lakebed.cli import doctor
 from lakebed.errors import UsageError
 from lakebed.spark import class_archive, session
 from lakebed.spark.class_archive import archive_options, archive_path
@@ -49,10 +49,10 @@ def test_a_session_that_does_not_start_names_the_archive(folder):
 
 def test_doctor_says_whether_there_is_an_archive(folder, monkeypatch):
     monkeypatch.setattr("lakebed.spark.java_runtime.find_java", lambda: JAVA)
-    assert "without an archive of Spark's classes" in diagnosis._java_check().found
+    assert "without an archive of Spark's classes" in doctor._java_check().found
     folder.mkdir()
     archive_path(JAVA).touch()
-    assert "with an archive of Spark's classes" in diagnosis._java_check().found
+    assert "with an archive of Spark's classes" in doctor._java_check().found
 
 
 def test_what_stands_in_the_way_of_an_archive_is_one_line(folder, monkeypatch):
