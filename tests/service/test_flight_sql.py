@@ -19,8 +19,7 @@ from lakebed.errors import Code
 from lakebed.read.sql.limited import Limits
 from lakebed.server.flight import flight_server, messages
 from lakebed.server.flight.flight_server import FlightServer
-from lakebed.server.flight.prepared_statement import Statement
-from lakebed.server.flight.statement_runs import StatementLimits
+from lakebed.server.flight.statement_runs import Statement, StatementLimits
 from lakebed.server.security.audit import AuditLog
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role

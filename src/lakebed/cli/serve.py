@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from lakebed.server.security.stored import AccessList
     from lakebed.server.service.plan import ServiceLimits
     from lakebed.server.service.service import Service
-    from lakebed.server.web.limits import RequestLimits
     from lakebed.server.web.request_authentication import Exposure
+    from lakebed.server.web.waiting import RequestLimits
     from lakebed.table.instance import Instance
 
 
@@ -322,7 +322,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         cli.leave_pandas_out()
         with optional_imports():
-            from lakebed.server.web.limits import RequestLimits
+            from lakebed.server.web.waiting import RequestLimits
 
         bounds = RequestLimits(
             sources=sources,

@@ -8,8 +8,8 @@ import pytest
 from pyarrow import flight
 
 from lakebed.errors import Code, Error
-from lakebed.server.flight.call_errors import InvalidArgument, NotFound, call_error, call_errors
-from lakebed.server.flight.callers import bearer_of_password
+from lakebed.server.flight.flight_server import bearer_of_password
+from lakebed.server.flight.statement_runs import InvalidArgument, NotFound, call_error, call_errors
 
 
 @pytest.mark.parametrize(

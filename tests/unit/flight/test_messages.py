@@ -6,7 +6,7 @@ import pytest
 from google.protobuf import any_pb2
 
 from lakebed.errors import UsageError
-from lakebed.server.flight import messages, service_facts
+from lakebed.server.flight import catalog_answers, messages
 
 
 def wire(number: int, kind: int, data: bytes) -> bytes:
@@ -62,8 +62,8 @@ def test_anything_else_is_refused(data, match):
 
 
 def test_facts_of_the_service_come_by_number():
-    some = service_facts.facts({0, 9, 99_999})
+    some = catalog_answers.facts({0, 9, 99_999})
     assert some.to_pylist() == [{"info_name": 0, "value": "Lakebed"}, {"info_name": 9, "value": True}]
-    everything = service_facts.facts(set())
+    everything = catalog_answers.facts(set())
     assert everything.column(0).to_pylist() == sorted(everything.column(0).to_pylist())
     everything.validate(full=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import lakebed
-from lakebed.server.flight.prepared_statement import parameter_types
+from lakebed.server.flight.statement_runs import parameter_types
 
 TABLES = {
     "flights": lakebed.Schema({"tail": "string", "day": "date32"}, {}, {"n": "int64", "a b": "int32"}),

@@ -11,7 +11,7 @@ from datafusion import SessionContext
 
 from lakebed.engine.statement_parameters import literal
 from lakebed.errors import Code, UsageError
-from lakebed.server.flight.prepared_statement import Statement
+from lakebed.server.flight.statement_runs import Statement
 
 UTC = dt.UTC
 

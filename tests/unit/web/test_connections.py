@@ -16,7 +16,7 @@ import lakebed
 from lakebed.server.security import stored
 from lakebed.server.security.authentication import BearerAuthenticator
 from lakebed.server.web.connections import ConnectionLimits, Connections
-from lakebed.server.web.limits import RequestLimits
+from lakebed.server.web.waiting import RequestLimits
 from tests.unit.web.serving import serving
 from tests.waiting import WAIT_S, until
 

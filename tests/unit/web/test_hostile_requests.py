@@ -15,9 +15,9 @@ import lakebed
 from lakebed.server.security import stored
 from lakebed.server.security.authentication import BearerAuthenticator
 from lakebed.server.service.service import Service
-from lakebed.server.web.allowed_places import check_source
 from lakebed.server.web.app import make_app
 from lakebed.server.web.request_authentication import Exposure
+from lakebed.server.web.request_bodies import check_source
 from tests.unit.web.cases import served
 from tests.unit.web.serving import serving
 

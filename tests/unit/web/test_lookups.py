@@ -13,7 +13,7 @@ import lakebed
 from lakebed.server.service.service import Service
 from lakebed.server.web import request_authentication
 from lakebed.server.web.app import make_app
-from lakebed.server.web.threads import Lookups
+from lakebed.server.web.waiting import Lookups
 from tests.unit.web.cases import served
 
 asked = ContextVar("asked", default="")

@@ -14,8 +14,8 @@ import lakebed
 from lakebed.server.security import stored
 from lakebed.server.security.authentication import BearerAuthenticator
 from lakebed.server.web.connections import ConnectionLimits
-from lakebed.server.web.limits import RequestLimits
 from lakebed.server.web.row_answers import OPEN_BYTES
+from lakebed.server.web.waiting import RequestLimits
 from tests.unit.web.serving import serving
 from tests.waiting import WAIT_S, until
 

@@ -11,8 +11,8 @@ import lakebed
 from lakebed.read.inspect.history import HistoryRow
 from lakebed.server.security.principal import Open
 from lakebed.server.service.status import ServiceStatus, SparkState, TableStatus
-from lakebed.server.web.pages.activity import ENTRIES_MAX, ROWS_KEPT, RecentCommits
 from lakebed.server.web.pages.log_page import PAGE_ROWS, page_of_all, page_of_table
+from lakebed.server.web.pages.page_memory import ENTRIES_MAX, ROWS_KEPT, RecentCommits
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 

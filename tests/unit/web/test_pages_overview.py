@@ -13,8 +13,8 @@ from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.server.service.service import Service
 from lakebed.server.service.status import LastError, OperationStatus, ServiceStatus, SparkState, TableStatus
 from lakebed.server.web.app import make_app
-from lakebed.server.web.pages.activity import Activity, Minute, RecentCommits, throughput
 from lakebed.server.web.pages.overview import PAGE_TABLES, Asked, make, troubles_of
+from lakebed.server.web.pages.page_memory import Activity, Minute, RecentCommits, throughput
 from lakebed.server.web.pages.table_health import Level, health_of
 
 NOW = datetime(2026, 5, 1, 12, 0, 30, tzinfo=UTC)

@@ -15,7 +15,7 @@ from lakebed.read.rows.explain import Explanation
 from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
-from lakebed.server.web.pages.query_parts import funnel_of, grid_of
+from lakebed.server.web.pages.query_page import funnel_of, grid_of
 
 
 def rows(browser: TestClient, **query: str) -> list[list[object]]:

@@ -16,7 +16,7 @@ from pyarrow import csv
 
 import lakebed
 from lakebed.server.web.app import RequestLimits
-from lakebed.server.web.row_formats import FORMATS
+from lakebed.server.web.row_answers import FORMATS
 from tests.unit.web.cases import ARROW, JSON_LINES, ROWS, SCHEMA, arrow_bytes, served
 
 T = "/v1/tables/t"

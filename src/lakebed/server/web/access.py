@@ -1,8 +1,8 @@
-"""Gives requests access to tables and job runs: checks the permission first, then looks up the table.
+"""What handlers declare as parameters; access to tables and job runs: the permission is checked before the look-up.
 
-Core types: :class:`OpenTables`. A name is looked up in the catalog at most once a second, so that a read by key costs
-no request for it; after a rename the old name works up to a second longer. The log of a dropped table refuses every
-use, and a read then looks its name up again.
+Core types: :class:`OpenTables`, :class:`RequestedTable`. A name is looked up in the catalog at most once a second, so
+that a read by key costs no request for it; after a rename the old name works up to a second longer. The log of a
+dropped table refuses every use, and a read then looks its name up again.
 """
 
 from __future__ import annotations
@@ -10,26 +10,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
+import anyio
 import anyio.to_thread
+from litestar import Request
+from litestar.di import NamedDependency
+from litestar.enums import RequestEncodingType
+from litestar.params import Body, FromPath
 
 from lakebed import clock
 from lakebed.errors import Code, Error, NotFoundError
 from lakebed.server.security.principal import Permission, Principal
-from lakebed.server.web.waiting import AwaitedVersions, while_connected
+from lakebed.server.service.query_runs import SubmittedQueries
+from lakebed.server.service.room import Room
+from lakebed.server.service.service import Service
+from lakebed.server.web.row_answers import OpenAnswers
+from lakebed.server.web.waiting import AwaitedVersions, Lookups, RequestLimits, while_connected
 from lakebed.table.tracker.listing import run_details
 from lakebed.table.tracker.retry_requests import request_retry
 
 if TYPE_CHECKING:
-    from litestar import Request
-
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.read.snapshot.handles import TableHandle
-    from lakebed.server.service.service import Service
     from lakebed.table.table import Table
     from lakebed.table.tracker.listing import RunDetails
     from lakebed.table.tracker.runs import JobRun
+
 
 Answer = TypeVar("Answer")
 
@@ -152,3 +159,25 @@ def retry_run(service: Service, principal: Principal, job: str) -> tuple[JobRun,
     if not run.parked:
         raise Code.JOB_NOT_PARKED(f"job {run.id} is not parked: its outcome is {run.outcome}", job=run.id)
     return run, request_retry(service.instance.storage, run.id)
+
+
+AnyRequest: TypeAlias = Request[Any, Any, Any]
+TheService = NamedDependency[Service]
+ThePrincipal = NamedDependency[Principal]
+TheTables = NamedDependency[OpenTables]
+TheTable = NamedDependency[RequestedTable]
+TheLookups = NamedDependency[Lookups]
+TheLimits = NamedDependency[RequestLimits]
+TheStatements = NamedDependency[Room]
+"""Statements that run at once."""
+TheAnswers = NamedDependency[OpenAnswers]
+TheWriters = NamedDependency[anyio.CapacityLimiter]
+"""The threads of writes, which may sleep while a table has too many runs."""
+TheQueries = NamedDependency[SubmittedQueries]
+PathText = FromPath[str]
+FormBody = Annotated[dict[str, str], Body(media_type=RequestEncodingType.URL_ENCODED)]
+
+
+def requested_table(tables: TheTables, principal: ThePrincipal, table: PathText) -> RequestedTable:
+    """Return the table that a path with ``{table:str}`` names."""
+    return RequestedTable(tables, principal, table)

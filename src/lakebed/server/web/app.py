@@ -30,34 +30,21 @@ from lakebed.server.security.sessions import SealedSessions
 from lakebed.server.service.query_runs import SubmittedQueries
 from lakebed.server.service.room import Room
 from lakebed.server.service.service import Service
-from lakebed.server.web.access import OpenTables
-from lakebed.server.web.api import (
-    commits,
-    inspections,
-    job_runs,
-    queries,
-    reads,
-    service_status,
-    submissions,
-    table_versions,
-    tables,
-    writes,
-)
+from lakebed.server.web.access import OpenTables, requested_table
+from lakebed.server.web.api import commits, queries, reads, service_status, tables
 from lakebed.server.web.api.commits import Committers
 from lakebed.server.web.error_answers import answer_bug, answer_error, answer_http_error
-from lakebed.server.web.limits import RequestLimits
 from lakebed.server.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
 from lakebed.server.web.pages import jobs_page, log_page, overview, query_page, rendering, sign_in, table_page
 from lakebed.server.web.pages.page_memory import PageMemory
-from lakebed.server.web.provided import requested_table
 from lakebed.server.web.request_authentication import Exposure, RequestAuthenticator
 from lakebed.server.web.request_bodies import DocumentRequest
 from lakebed.server.web.row_answers import OpenAnswers
-from lakebed.server.web.threads import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups
+from lakebed.server.web.waiting import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lookups, RequestLimits
 
 __all__ = ["RequestLimits", "make_app"]
 
-API = (commits, inspections, job_runs, queries, reads, service_status, submissions, table_versions, tables, writes)
+API = (commits, queries, reads, service_status, tables)
 PAGES = (overview, jobs_page, log_page, query_page, table_page, rendering, sign_in)
 """The modules whose handlers the application has."""
 

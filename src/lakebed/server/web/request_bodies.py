@@ -1,12 +1,23 @@
-"""The JSON documents of requests, which the OpenAPI document describes. Unknown members are refused.
+"""The JSON documents of requests, which the OpenAPI document describes: keys, ranges, columns, versions, files.
 
-msgspec decodes and checks them, so a route sees types and bounds that hold. Errors: UsageError, which says where in the
-document. Source: docs/http.md.
+msgspec decodes and checks them, so a route sees types and bounds that hold; unknown members are refused. Key values
+have the types of the schema: whole numbers as numbers or text, dates and times in ISO 8601, binary in hex digits. Words
+of a URL become the same values. Errors: UsageError, which says where in the document; BadKeyError. Source:
+docs/http.md.
+
+Files and folders that requests name lie below a place that the operator of the service allows. A URL and a place are
+compared by the names of their paths, never as text: ``/in/allowed`` does not allow ``/in/allowed-too``. Schemes and
+hosts are equal in any case, and paths of this machine are compared after their links. Errors: AccessError.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -15,9 +26,83 @@ from litestar.exceptions import SerializationException
 from msgspec import Meta, Struct
 
 from lakebed.errors import Code, Error
+from lakebed.model.checks import shown
 from lakebed.model.ipc import table_within
+from lakebed.model.keys import KeyRange
 from lakebed.model.state.change_documents import ChangeDocument
-from lakebed.server.web.selections import Columns, Count, Key, RangeSelection, Seconds, Version, When, Where
+from lakebed.storage.external import kind_of, open_external
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+
+
+KeyValue = Annotated[
+    bool | int | float | str,
+    Meta(
+        description="A value of a key field: a number, a boolean, text (also of a date, a time, a UUID) or hex digits."
+    ),
+]
+Key = Annotated[list[KeyValue], Meta(description="A value for each row key field, in order.")]
+Count = Annotated[int, Meta(ge=0, le=2**62)]
+Version = Annotated[int, Meta(ge=0, le=2**62)]
+Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+When = Annotated[
+    str,
+    Meta(
+        description="A version, a tag, a date (UTC), or a time such as 2026-01-31T12:00:00Z. "
+        "Default: the latest version."
+    ),
+]
+Columns = Annotated[list[str], Meta(description="Only these columns, in this order.")]
+Where = Annotated[str, Meta(description="A predicate in SQL over the columns, such as n > 3 AND s IS NULL.")]
+
+
+class RangeSelection(Struct, forbid_unknown_fields=True):
+    """Keys from one bound up to another, those that begin with some values, or those that begin with a text."""
+
+    from_: Key | None = msgspec.field(default=None, name="from")
+    to: Key | None = None
+    to_inclusive: bool = False
+    prefix: Key | None = None
+    starts_with: Key | None = None
+
+    def of(self, schema: Schema) -> KeyRange:
+        """Return the range in a table of this schema."""
+        given = [name for name in ("prefix", "starts_with") if getattr(self, name) is not None]
+        if len(given) + (self.from_ is not None or self.to is not None or self.to_inclusive) > 1:
+            raise Code.ARGUMENTS_CONFLICT("a range has from and to, or prefix, or starts_with")
+        if self.prefix is not None:
+            return KeyRange.prefix(*schema.codec.parse(self.prefix))
+        if self.starts_with is not None:
+            return KeyRange.starts_with(*_stem_values(schema, self.starts_with))
+        low, high = (None if b is None else schema.codec.parse(b) for b in (self.from_, self.to))
+        return KeyRange(low, high, max_inclusive=self.to_inclusive)
+
+
+def key_ranges(schema: Schema, ranges: Sequence[RangeSelection]) -> list[KeyRange]:
+    """Return the ranges in a table of this schema."""
+    return [one.of(schema) for one in ranges]
+
+
+def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
+    if values and len(values) <= len(schema.row_key):
+        last = schema.row_key[len(values) - 1]
+        if last.width:
+            raise Code.KEY_RANGE_INVALID(
+                f"starts_with ends with a value of a text or binary field, and {last.name} is {last.type}; use prefix"
+            )
+    return schema.codec.parse(values)
+
+
+def column_names(texts: Sequence[str] | None) -> list[str] | None:
+    """Return column names of a URL, with commas between them; one that has a comma stands in double quotes."""
+    if not texts:
+        return None
+    try:
+        return [name for row in csv.reader(texts, skipinitialspace=True) for name in row if name]
+    except csv.Error as error:
+        raise Code.ARGUMENT_INVALID(f"columns = {shown(list(texts))}: not names with commas between them") from error
+
 
 Apply = Annotated[str, Meta(min_length=1, description="The name of an installed merge function.")]
 Merge = Annotated[dict[str, Any], Meta(description='What rows with equal keys become, such as {"mode": "latest"}.')]
@@ -276,3 +361,47 @@ def arrow_table(data: bytes, bytes_max: int) -> pa.Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise Code.REQUEST_INVALID(f"the body is not an Arrow stream: {error}") from error
     return table
+
+
+Place = tuple[str, str, tuple[str, ...]]
+"""The kind of store, the bucket or host, and the names of the path."""
+
+
+def check_source(url: str, allowed: tuple[str, ...]) -> None:
+    """Raise AccessError unless the URL is one of the places that this service allows, or below one."""
+    if not _climbs(url) and any(_lies_in(_place_of(url), _place_of(place)) for place in allowed):
+        return
+    allows = f"what lies in {', '.join(allowed)}" if allowed else "no URLs"
+    raise Code.SOURCE_NOT_ALLOWED(
+        f"{url[:500]!r} may not be used: this service allows {allows}; its operator can allow more with "
+        "--allow-sources",
+        url=url[:500],
+    )
+
+
+def _climbs(url: str) -> bool:
+    """Return whether a reader that decodes the URL, even more than once, could find a way out of a folder in it."""
+    decoded = url
+    while (again := unquote(decoded)) != decoded:
+        decoded = again
+    return any(part in ("..", ".") for part in decoded.replace("\\", "/").split("/"))
+
+
+def _place_of(url: str) -> Place | None:
+    """Return the place of a URL, read as the readers of files do; None if it is malformed."""
+    kind = kind_of(url).lower()
+    if kind == "file":
+        try:
+            _, path = open_external(url)
+        except Error:
+            return None
+        return kind, "", PurePosixPath(os.path.realpath(path)).parts
+    host, _, path = url.partition("://")[2].partition("/")
+    return kind, host.lower(), tuple(path.split("/"))
+
+
+def _lies_in(place: Place | None, folder: Place | None) -> bool:
+    if place is None or folder is None or place[:2] != folder[:2]:
+        return False
+    names = folder[2][:-1] if folder[2][-1:] == ("",) else folder[2]
+    return place[2][: len(names)] == names

@@ -1,13 +1,16 @@
 """Answers with rows: sent as they are read, with limits on rows, bytes and time, and ended when the client is gone.
 
-Core types: :class:`RowSource` opens the rows and makes the chunks of an answer in a thread, one when the one before it
-was sent; so a slow client holds one batch, and the read waits. :class:`OpenAnswers` bounds the memory of all answers
-that are open. The first chunk is made before the answer begins, so that an error of the read has its status.
+Core types: :class:`RowFormat` is a media type and what makes its bytes; :func:`chosen_format` finds the one that an
+``Accept`` header wants. :class:`RowSource` opens the rows and makes the chunks of an answer in a thread, one when the
+one before it was sent; so a slow client holds one batch, and the read waits. :class:`OpenAnswers` bounds the memory of
+all answers that are open. The first chunk is made before the answer begins, so that an error of the read has its
+status.
 
 An error after that cuts the connection without the end of the answer, which every client notices: chunked encoding has
 no last chunk, an Arrow stream no end, a Parquet file no footer. JSON lines have the error as their last line before.
 
-Whatever ends an answer, its rows are closed: a scan frees its files, and the process of a statement is killed.
+Whatever ends an answer, its rows are closed: a scan frees its files, and the process of a statement is killed. Errors:
+an HTTPException with 406 for formats that are not those of rows.
 """
 
 from __future__ import annotations
@@ -15,19 +18,21 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import anyio
 import anyio.to_thread
 import msgspec
 import pyarrow as pa
+from litestar.exceptions import HTTPException
 from litestar.response import Response
 from litestar.response.base import ASGIResponse
 
 from lakebed import clock
 from lakebed.errors import Code, Error
+from lakebed.files.formats.row_chunks import Chunks, arrow_stream, csv_lines, json_array, json_lines, parquet_file
 from lakebed.server.web.error_answers import document_of
-from lakebed.server.web.row_formats import JSON_LINES, RowFormat
 from lakebed.server.web.waiting import place_in
 
 if TYPE_CHECKING:
@@ -36,7 +41,61 @@ if TYPE_CHECKING:
 
     from lakebed.server.security.principal import Principal
     from lakebed.server.service.room import Room
-    from lakebed.server.web.limits import RequestLimits
+    from lakebed.server.web.waiting import RequestLimits
+
+
+@dataclass(frozen=True, slots=True)
+class RowFormat:
+    """How rows are sent. ``chunks`` makes the bytes of a schema and its batches."""
+
+    media_type: str
+    chunks: Chunks
+
+
+JSON_LINES = RowFormat("application/x-ndjson", json_lines)
+JSON_ARRAY = RowFormat("application/json", json_array)
+ARROW = RowFormat("application/vnd.apache.arrow.stream", arrow_stream)
+CSV = RowFormat("text/csv", csv_lines)
+PARQUET = RowFormat("application/vnd.apache.parquet", parquet_file)
+
+FORMATS = (JSON_LINES, JSON_ARRAY, ARROW, CSV, PARQUET)
+_BY_NAME = {one.media_type: one for one in FORMATS} | {"application/jsonl": JSON_LINES}
+
+
+def chosen_format(accept: str | None) -> RowFormat:
+    """Return the format that the header prefers; JSON lines without one, and where it accepts anything.
+
+    Raises HTTPException with status 406 if it accepts none.
+    """
+    if accept is None or accept == "*/*":
+        return JSON_LINES
+    ranked = sorted(_accepted(accept), key=lambda one: -one[1])
+    for name, quality in ranked:
+        if quality > 0 and (found := _matching(name)) is not None:
+            return found
+    known = ", ".join(one.media_type for one in FORMATS)
+    raise HTTPException(detail=f"cannot answer as {accept[:200]}; rows are sent as {known}", status_code=406)
+
+
+def _accepted(accept: str) -> Iterator[tuple[str, float]]:
+    """Return the media types of the header, each with its quality."""
+    for part in accept.split(","):
+        name, *parameters = (text.strip().lower() for text in part.split(";"))
+        quality = 1.0
+        for parameter in parameters:
+            if parameter.startswith("q="):
+                try:
+                    quality = float(parameter[2:])
+                except ValueError:
+                    quality = 0.0
+        yield name, quality
+
+
+def _matching(name: str) -> RowFormat | None:
+    if name in ("*/*", "application/*"):
+        return JSON_LINES
+    return CSV if name == "text/*" else _BY_NAME.get(name)
+
 
 _LOG = logging.getLogger("lakebed.web")
 

@@ -154,7 +154,7 @@ class BoundedProtocol(HttpToolsProtocol):
     """One connection. A client that sends the head of a request slowly, or without end, is disconnected.
 
     uvicorn bounds neither its time nor, with httptools, its size, so that a few slow clients could hold all connections
-    (slowloris). The body and the answer have the limits of :class:`~lakebed.server.web.limits.RequestLimits`.
+    (slowloris). The body and the answer have the limits of :class:`~lakebed.server.web.waiting.RequestLimits`.
     """
 
     def __init__(self, connections: Connections, *args: Any, **options: Any) -> None:

@@ -1,14 +1,22 @@
-"""Requests that wait: for a version of a table, for a time, for their turn. None of them takes a thread meanwhile.
+"""The limits of requests, the threads of those that block, and waits that take none.
 
-:func:`while_connected` ends a wait when the client has gone, so that it frees what it took. :class:`AwaitedVersions`
-looks for the versions of a table once for all requests that wait for one. Errors: NotFoundError.
+Requests wait for a version of a table, for a time, or for their turn without a thread. :func:`while_connected` ends a
+wait when the client has gone, so that it frees what it took. :class:`AwaitedVersions` looks for the versions of a table
+once for all requests that wait for one. Handlers that block run in threads by :func:`threaded`: Litestar's
+``sync_to_thread`` does the same, but hides the function's name, by which the OpenAPI document calls its operations.
+:class:`Lookups` has threads for short reads alone. Errors: NotFoundError. Source: docs/service.md.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import queue
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,12 +26,48 @@ import anyio.to_thread
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.read.snapshot.versions import LOOK_FIRST_S, LOOK_S, WAIT_S, version_missing
+from lakebed.server.service.query_work import QueryLimits
 
 if TYPE_CHECKING:
     from litestar import Request
 
     from lakebed.server.service.room import Room, TakenRoom
     from lakebed.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class RequestLimits:
+    """The limits of one request, and of all of them together."""
+
+    request_bytes: int = 256 * 1024 * 1024
+    """The body of a request."""
+    request_s: float = 60.0
+    """For the body of a request to arrive; for an answer, from its begin to its end."""
+    answer_rows: int = 10_000_000
+    answer_bytes: int = 16 * 1024 * 1024 * 1024
+    sql_memory_bytes: int = 1024 * 1024 * 1024
+    """What the process of one SQL statement may take."""
+    sql_statements: int = 4
+    """Statements that run at once; others wait."""
+    answer_memory_bytes: int = 1024 * 1024 * 1024
+    """What all open answers may hold; others wait. Those of statements are bounded by their number."""
+    wait_s: float = 10.0
+    """How long a request waits for room."""
+    query_s: float = 6 * 3600.0
+    """A submitted statement."""
+    query_kept_s: float = 86_400.0
+    """How long a submitted query and its rows are kept."""
+    query_threads: int = 2
+    """Submitted queries that run at once."""
+    threads: int = 32
+    """Requests that work at once; others wait."""
+    sources: tuple[str, ...] = ()
+    """Places that may be read for ingest, and written for results, with the service's credentials."""
+
+    def of_queries(self) -> QueryLimits:
+        """Return the limits of submitted queries."""
+        return QueryLimits(self.query_threads, self.query_kept_s, self.sql_memory_bytes, self.query_s)
+
 
 Answer = TypeVar("Answer")
 
@@ -121,3 +165,70 @@ class AwaitedVersions:
     async def _followed(table: Table, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
         await anyio.to_thread.run_sync(table.state)
+
+
+def threaded(function: Callable[..., Answer]) -> Callable[..., Awaitable[Answer]]:
+    """Return the function as a coroutine that runs it in a thread; below a decorator of a route."""
+
+    @functools.wraps(function)
+    async def run(**arguments: Any) -> Answer:
+        return await anyio.to_thread.run_sync(functools.partial(function, **arguments))
+
+    return run
+
+
+LOOKUP_THREADS = 4
+"""On a local disk. Lookups hold the interpreter for most of their time: more threads take turns more often, and finish
+later."""
+
+REMOTE_LOOKUP_THREADS = 32
+"""On other stores lookups wait for answers for most of their time."""
+
+
+class Lookups:
+    """Threads for lookups of one key, in the order of arrival; not for what may take long, since others wait behind it.
+
+    For one event loop. Its own futures take less time than those of an executor, which have locks for many threads.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """``threads`` work at most at a time."""
+        self._work: queue.SimpleQueue[_Lookup | None] = queue.SimpleQueue()
+        self._threads_max = threads
+        self._started = 0
+
+    def close(self) -> None:
+        """End the threads, after the lookups that were asked for."""
+        for _ in range(self._started):
+            self._work.put(None)
+
+    async def run(self, function: Callable[..., Answer], *arguments: Any) -> Answer:
+        """Return what the function returns, or raises, in one of the threads."""
+        if self._started < self._threads_max:
+            self._started += 1
+            threading.Thread(target=self._do, name=f"lakebed-lookup-{self._started}", daemon=True).start()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[Answer] = loop.create_future()
+        self._work.put((loop, future, functools.partial(copy_context().run, function, *arguments)))
+        return await future
+
+    def _do(self) -> None:
+        while (lookup := self._work.get()) is not None:
+            loop, future, call = lookup
+            try:
+                settle = functools.partial(future.set_result, call())
+            except BaseException as error:  # noqa: BLE001 - raised where it is awaited
+                settle = functools.partial(future.set_exception, error)
+            # A loop that has ended waits for nothing.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, future, settle)
+            # Until the next lookup comes, this thread would keep the rows.
+            del lookup, future, call, settle
+
+
+_Lookup = tuple[asyncio.AbstractEventLoop, asyncio.Future[Any], Callable[[], Any]]
+
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
+    if not future.done():
+        settle()

@@ -48,8 +48,8 @@ from lakebed.model.state.proposal_codec import decode_proposal
 from lakebed.model.state.transactions import AlterSettings, Proposal, ProposeFilter, ProposeSchema, SetMerge
 from lakebed.server.security.principal import Permission
 from lakebed.server.service.service import Service
+from lakebed.server.web.access import AnyRequest, PathText, ThePrincipal, TheService
 from lakebed.server.web.api.descriptions import ERRORS
-from lakebed.server.web.provided import AnyRequest, PathText, ThePrincipal, TheService
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:

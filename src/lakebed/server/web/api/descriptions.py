@@ -22,7 +22,7 @@ from litestar.openapi.spec import (
 )
 from msgspec import Struct
 
-from lakebed.server.web.row_formats import FORMATS
+from lakebed.server.web.row_answers import FORMATS
 
 
 class ErrorFacts(Struct):

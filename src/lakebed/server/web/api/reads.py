@@ -1,7 +1,8 @@
-"""Reads of a table: by key, by range, counts, samples, prefixes, and explanations of reads.
+"""Reads of a table: rows, counts, explanations, changes, history and tags, its partitions, files and verification.
 
 A GET has words of the URL, a POST a JSON body; both become the same body. Lookups of one key have threads of their own,
-and streams of rows are sent as they are read. Errors: those of reads. Source: docs/http.md.
+and streams of rows are sent as they are read. Key ranges, counts of files and the history would reveal hidden rows, so
+a restricted principal gets AccessError. Errors: those of reads. Source: docs/http.md.
 """
 
 from __future__ import annotations
@@ -10,26 +11,39 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import anyio.to_thread
-from litestar import MediaType, Response, post
+from litestar import MediaType, Response, delete, get, post, put
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
+from lakebed.model.json_values import plain
+from lakebed.server.security.principal import Permission
+from lakebed.server.web.access import AnyRequest, PathText, TheAnswers, TheLimits, TheLookups, TheTable
 from lakebed.server.web.api.descriptions import ERRORS, KeysOperation, get_rows, post_rows
-from lakebed.server.web.provided import AnyRequest, TheAnswers, TheLimits, TheLookups, TheTable
 from lakebed.server.web.request_bodies import (
+    ChangesBody,
+    Count,
     CountBody,
     ExplainBody,
+    FilesBody,
     GetBody,
     GetManyBody,
     PrefixesBody,
+    RangeSelection,
+    RestoreBody,
     RowsBody,
     SampleBody,
     ScanBody,
+    Seconds,
+    TagBody,
+    VerifyBody,
+    Version,
+    When,
     arrow_table,
+    column_names,
     json_body,
+    key_ranges,
 )
-from lakebed.server.web.row_answers import answer_table
-from lakebed.server.web.row_formats import ARROW, RowFormat, chosen_format
-from lakebed.server.web.selections import Count, RangeSelection, Seconds, Version, When, column_names, key_ranges
+from lakebed.server.web.row_answers import ARROW, RowFormat, answer_rows, answer_table, chosen_format
+from lakebed.server.web.waiting import threaded
 
 if TYPE_CHECKING:
     from lakebed.read.rows.counting import Count as Counted
@@ -37,7 +51,8 @@ if TYPE_CHECKING:
     from lakebed.read.snapshot.handles import TableHandle
     from lakebed.server.web.access import RequestedTable
     from lakebed.server.web.row_answers import OpenAnswers
-    from lakebed.server.web.threads import Lookups
+    from lakebed.server.web.waiting import Lookups
+
 
 Words = Annotated[list[str] | None, QueryParameter(required=False)]
 """A parameter of a URL that may be given more than once."""
@@ -248,3 +263,109 @@ async def explain(request: AnyRequest, requested: TheTable, data: JSONBody[Expla
         return {"table": requested.name, **made.to_dict()}
 
     return await anyio.to_thread.run_sync(requested.read, data.at, explained)
+
+
+def _whole(requested: RequestedTable, at: str | None) -> TableHandle[RowStream]:
+    """Return the table at a version, to a principal that may read all of it. Raises AccessError."""
+    found = requested.readable(at)
+    requested.principal.require_all_rows(requested.name)
+    return found.snapshot()
+
+
+@get_rows("/v1/tables/{table:str}/partitions", tags=["inspection"])
+@threaded
+def partitions(request: AnyRequest, requested: TheTable, at: FromQuery[When | None] = None) -> Response[bytes]:
+    """A row for each partition, in key order: its range, and the rows, bytes, files and runs in it."""
+    form = accepted(request)
+    return answer_table(_whole(requested, at).partitions(), form)
+
+
+@post_rows("/v1/tables/{table:str}/files", tags=["inspection"])
+@threaded
+def files(request: AnyRequest, requested: TheTable, data: JSONBody[FilesBody]) -> Response[bytes]:
+    """A row for each file reference of some key ranges, by default of all: its URL, partition, and live keys."""
+    form = accepted(request)
+    found = _whole(requested, data.at)
+    return answer_table(found.files(*key_ranges(found.schema, data.ranges)), form)
+
+
+@get_rows("/v1/tables/{table:str}/failures", tags=["inspection"])
+@threaded
+def failures(request: AnyRequest, requested: TheTable) -> Response[bytes]:
+    """A row for each call of a pipeline or service on the table that failed, newest first, with the reason."""
+    form = accepted(request)
+    found = requested.whole()
+    return answer_table(found.failures(), form)
+
+
+@post("/v1/tables/{table:str}/verify", tags=["inspection"], responses=ERRORS, status_code=200)
+@threaded
+def verify(requested: TheTable, data: JSONBody[VerifyBody]) -> dict[str, Any]:
+    """Check that the log is complete and matches its checkpoint and, with ``files``, that every file exists."""
+    found = requested.table(Permission.ADMIN)
+    return dict(plain(found.verify(files=data.files)))
+
+
+HISTORY_MAX = 10_000
+"""Transactions in one answer."""
+
+
+@get("/v1/tables/{table:str}/history", tags=["versions"], responses=ERRORS)
+@threaded
+def history(requested: TheTable, limit: Annotated[int, QueryParameter(ge=0, le=HISTORY_MAX)] = 100) -> dict[str, Any]:
+    """The last transactions, newest first: who wrote what and when."""
+    found = requested.whole()
+    return {"table": requested.name, "transactions": [plain(row) for row in found.history_rows(limit)]}
+
+
+@get("/v1/tables/{table:str}/tags", tags=["versions"], responses=ERRORS)
+@threaded
+def tags(requested: TheTable) -> dict[str, Any]:
+    """The tags of a table and their versions."""
+    return {"table": requested.name, "tags": requested.table(Permission.READ).tags()}
+
+
+@put("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS)
+@threaded
+def set_tag(requested: TheTable, tag: PathText, data: JSONBody[TagBody]) -> dict[str, Any]:
+    """Name a version, which stays readable as long as the tag exists."""
+    version = requested.table(Permission.WRITE).tag(tag, data.version)
+    return {"table": requested.name, "tag": tag, "version": version}
+
+
+@delete("/v1/tables/{table:str}/tags/{tag:str}", tags=["versions"], responses=ERRORS, status_code=200)
+@threaded
+def remove_tag(requested: TheTable, tag: PathText) -> dict[str, Any]:
+    """Remove a tag."""
+    version = requested.table(Permission.WRITE).untag(tag)
+    return {"table": requested.name, "tag": tag, "version": version}
+
+
+@post("/v1/tables/{table:str}/restore", tags=["versions"], responses=ERRORS, status_code=200)
+@threaded
+def restore(requested: TheTable, data: JSONBody[RestoreBody]) -> dict[str, Any]:
+    """Restore the rows of a version, a tag or a time, in one commit."""
+    version = requested.table(Permission.WRITE).restore(data.at)
+    return {"table": requested.name, "version": version}
+
+
+@post_rows("/v1/tables/{table:str}/changes", tags=["versions"])
+async def changes(
+    *, request: AnyRequest, requested: TheTable, limits: TheLimits, data: JSONBody[ChangesBody]
+) -> Response[bytes]:
+    """The changes after a version, as rows with the version and the kind of change."""
+
+    def opened() -> RowStream:
+        found = requested.principal.readable(requested.table(Permission.READ))
+        ranges = key_ranges(found.snapshot().schema, data.ranges)
+        return found.changes(data.since, data.until, ranges=ranges, columns=data.columns, where=data.where)
+
+    return await answer_rows(request, opened, accepted(request), limits)
+
+
+@get("/v1/tables/{table:str}/outcomes/{request_key:str}", tags=["versions"], responses=ERRORS)
+@threaded
+def outcome(requested: TheTable, request_key: PathText) -> dict[str, Any]:
+    """The version at which a commit id or job id was committed; null if it was not, or has expired."""
+    found = requested.whole()
+    return {"table": requested.name, "request_key": request_key, "version": found.outcome(request_key)}

@@ -16,10 +16,9 @@ from litestar.params import FromQuery
 from lakebed import clock
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service.status import HookStatus, Work
-from lakebed.server.web.access import may_see, retry_run, seen_run
+from lakebed.server.web.access import AnyRequest, PathText, ThePrincipal, TheService, may_see, retry_run, seen_run
 from lakebed.server.web.pages import rendering
 from lakebed.server.web.pages.charts import Timeline, WorkSpan, timeline
-from lakebed.server.web.provided import AnyRequest, PathText, ThePrincipal, TheService
 from lakebed.server.web.request_authentication import check_form
 from lakebed.table.tracker.listing import job_runs
 from lakebed.table.tracker.runs import JobRun, RunOutcome, TaskRun

@@ -1,6 +1,6 @@
 """The page of the log: the last transactions of all tables, or all retained ones of one table, newest first.
 
-The log of all tables is what :mod:`lakebed.server.web.pages.activity` has in memory; that of one table is read entry
+The log of all tables is what :mod:`lakebed.server.web.pages.page_memory` has in memory; that of one table is read entry
 by entry. Source: docs/pages.md.
 """
 
@@ -22,10 +22,9 @@ from lakebed.model.checks import INT64_MAX
 from lakebed.read.inspect.history import HistoryRow, rows_of
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service.service import Service
+from lakebed.server.web.access import AnyRequest, PathText, ThePrincipal, TheService, TheTables
 from lakebed.server.web.pages import rendering
-from lakebed.server.web.pages.activity import ROWS_KEPT
-from lakebed.server.web.pages.page_memory import PageMemory
-from lakebed.server.web.provided import AnyRequest, PathText, ThePrincipal, TheService, TheTables
+from lakebed.server.web.pages.page_memory import ROWS_KEPT, PageMemory
 from lakebed.table.table import Table
 
 PAGE_ROWS = 100

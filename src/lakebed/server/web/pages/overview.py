@@ -17,11 +17,10 @@ from litestar.params import FromQuery
 
 from lakebed import clock
 from lakebed.server.service.status import LastError, ReadRates, ServiceStatus, TableStatus, Work
+from lakebed.server.web.access import AnyRequest, ThePrincipal, TheService
 from lakebed.server.web.pages import charts, rendering
-from lakebed.server.web.pages.activity import RecentCommits, throughput
-from lakebed.server.web.pages.page_memory import PageMemory
+from lakebed.server.web.pages.page_memory import PageMemory, RecentCommits, throughput
 from lakebed.server.web.pages.table_health import Health, Level, health_of
-from lakebed.server.web.provided import AnyRequest, ThePrincipal, TheService
 
 PAGE_TABLES = 100
 

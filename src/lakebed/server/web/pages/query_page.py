@@ -1,39 +1,40 @@
 """The query page: the rows of a key or of a key range, SQL over all tables, and explanations of reads.
 
 The parameters of a request are in its URL, so that results can be linked. Rows are read once, or twice for an
-explanation: the second read is explained.
+explanation: the second read is explained. A grid takes the first rows of a stream and reads no batch beyond them. A
+read that takes too long ends with an error, so that a page does not wait for it.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal
 
 import anyio.to_thread
+import pyarrow as pa
 from litestar import Response, get
 from litestar.params import QueryParameter
 
 from lakebed import clock
 from lakebed.errors import BadKeyError, Code, NotFoundError, SchemaMismatchError, UsageError
 from lakebed.model.checks import shown
+from lakebed.model.json_values import encode_rows
 from lakebed.model.keys import KeyRange
 from lakebed.model.schema import Field, Schema
+from lakebed.model.types import is_number
+from lakebed.read.drawing.pictures import FunnelStep, bars_of
+from lakebed.read.rows.explain import Explanation
 from lakebed.read.rows.row_stream import RowStream
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.sql import run_statement
 from lakebed.server.service.service import Service
-from lakebed.server.web.access import OpenTables
-from lakebed.server.web.api.queries import answer_statement
-from lakebed.server.web.limits import RequestLimits
-from lakebed.server.web.pages import rendering
-from lakebed.server.web.pages.query_parts import Funnel, Grid, funnel_of, grid_of
-from lakebed.server.web.pages.table_parts import ShownField, fields_of
-from lakebed.server.web.provided import (
+from lakebed.server.web.access import (
     AnyRequest,
+    OpenTables,
     TheAnswers,
     TheLimits,
     ThePrincipal,
@@ -41,10 +42,62 @@ from lakebed.server.web.provided import (
     TheStatements,
     TheTables,
 )
-from lakebed.server.web.row_formats import CSV, JSON_LINES, PARQUET
-from lakebed.server.web.waiting import place_in
+from lakebed.server.web.api.queries import answer_statement
+from lakebed.server.web.pages import rendering
+from lakebed.server.web.pages.table_page import ShownField, fields_of
+from lakebed.server.web.row_answers import CSV, JSON_LINES, PARQUET
+from lakebed.server.web.waiting import RequestLimits, place_in
 from lakebed.table.restricted_table import RestrictedTable
 from lakebed.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class GridColumn:
+    """A column; numbers are set to the right."""
+
+    name: str
+    type: str
+    numeric: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Rows of values as JSON has them. ``more``: there are others that are not shown."""
+
+    columns: tuple[GridColumn, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    more: bool
+    seconds: float
+
+
+def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int, seconds_max: float) -> Grid:
+    """Return the first rows. Reads no batch beyond them. Raises UsageError if they take too long."""
+    began_s = clock.monotonic_s()
+    rows: list[tuple[Any, ...]] = []
+    for batch in batches:
+        rows += encode_rows(batch.slice(0, rows_max + 1 - len(rows)))
+        if len(rows) > rows_max:
+            break
+        if clock.monotonic_s() - began_s > seconds_max:
+            raise Code.STATEMENT_LIMIT_EXCEEDED(
+                f"the read takes longer than {seconds_max:g} s; ask for fewer keys, or a predicate on the key"
+            )
+    columns = tuple(GridColumn(field.name, str(field.type), is_number(field.type)) for field in schema)
+    return Grid(columns, tuple(rows[:rows_max]), len(rows) > rows_max, clock.monotonic_s() - began_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Funnel:
+    """What a read took, and its bars from top to bottom, as wide as the logarithms of their counts."""
+
+    took: Explanation
+    bars: tuple[FunnelStep, ...]
+
+
+def funnel_of(took: Explanation, partitions: int) -> Funnel:
+    """Return the funnel of a read, of a table with this number of partitions."""
+    return Funnel(took, bars_of(took.counts(partitions)))
+
 
 Kind = Literal["key", "range", "sql"]
 

@@ -16,9 +16,9 @@ from litestar.di import NamedDependency
 
 from lakebed.errors import Code, Error
 from lakebed.server.security.sessions import SESSION_S
+from lakebed.server.web.access import FormBody
 from lakebed.server.web.error_answers import status_of
 from lakebed.server.web.pages import rendering
-from lakebed.server.web.provided import FormBody
 from lakebed.server.web.request_authentication import COOKIE, RequestAuthenticator
 
 TheRequestAuthenticator = NamedDependency[RequestAuthenticator]

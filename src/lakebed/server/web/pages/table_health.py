@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from lakebed.model.wording import count_text
 from lakebed.server.service.status import OperationStatus, TableStatus
-from lakebed.server.web.pages import texts
+from lakebed.server.web.pages import rendering
 
 
 class Level(StrEnum):
@@ -51,7 +51,10 @@ def health_of(table: TableStatus) -> Health:
     backlog = table.backlog
     if backlog.requests:
         found.append(
-            (Level.WORKING, f"{count_text(backlog.requests, 'request')} of {texts.size(backlog.size_bytes)} to ingest")
+            (
+                Level.WORKING,
+                f"{count_text(backlog.requests, 'request')} of {rendering.size(backlog.size_bytes)} to ingest",
+            )
         )
     if backlog.runs_due:
         found.append((Level.WORKING, f"{count_text(backlog.runs_due, 'run')} to merge"))
