@@ -46,7 +46,7 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         """Return its tables with their figures, for notebooks: a request for each of the first ones."""
         from lakebed.table.client.remote_view import remote_instance_view
 
-        return remote_instance_view(self)
+        return remote_instance_view(repr(self), self.tables(), self.described)
 
     def __enter__(self) -> Self:
         return self
