@@ -458,7 +458,7 @@ def test_clients_and_commands_submit_fetch_and_cancel(
         assert pq.read_table(tmp_path / "rows.parquet").num_rows == 3
         (shown,), listed = run("query", "show", submitted["query"]), run("query", "list")
         assert shown in listed
-        (cancelled,) = run("query", "cancel", submitted["query"])
+        (cancelled,) = run("query", "drop", submitted["query"])
         run("query", "show", submitted["query"], code=4)
         documents = {"submit": submitted, "show": shown, "list": listed[0], "cancel": cancelled, "fetch": rows[0]}
         for verb, document in documents.items():

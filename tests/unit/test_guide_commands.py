@@ -68,7 +68,7 @@ def lines_here(page: str) -> Iterator[tuple[int, list[str]]]:
     for block in pages.blocks(page):
         for words in pages.command_lines(block):
             command = pages.parse(words)
-            stores = [word for word in words if "://" in word and command != "hook add"]
+            stores = [word for word in words if "://" in word and command != "hook create"]
             foreign = command == "migrate" and "hive" not in words
             if command not in ELSEWHERE and not stores and not foreign and A_JOB not in words:
                 yield block.line, words
@@ -87,6 +87,6 @@ def test_the_command_lines_of_a_guide_run(
         code = main([here.get(word, word) for word in words])
         printed = capsys.readouterr()
         assert code == 0, f"{page}:{line}: lakebed {' '.join(words)}\n{printed.out}{printed.err}"
-        if words[:2] == ["hook", "add"]:
+        if words[:2] == ["hook", "create"]:
             hook = printed.out.split()[1]
     assert len(found) == count

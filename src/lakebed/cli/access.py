@@ -81,8 +81,8 @@ def list_tokens(cli: Invocation) -> None:
 
 @command
 @click.argument("token_id", metavar="ID")
-def revoke_token(cli: Invocation, *, token_id: str) -> None:
-    """Revoke a token by its id: services refuse it within 30 seconds."""
+def drop_token(cli: Invocation, *, token_id: str) -> None:
+    """Drop a token by its id: services refuse it within 30 seconds."""
     from lakebed.server.security import stored
 
     stored.revoke_token(cli.instance().storage, token_id)

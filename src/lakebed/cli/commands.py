@@ -73,8 +73,8 @@ _GROUPS = {
     "tag": "Name versions of a table and keep their files.",
     "view": "Create and refresh views: tables computed from others.",
     "hook": "Notify webhooks and commands of the commits of a table.",
-    "requests": "Submit files for `lakebed ingest`, list and withdraw them.",
-    "token": "Create, list and revoke tokens for services of the instance.",
+    "requests": "Submit files for `lakebed ingest`, list and drop them.",
+    "token": "Create, list and drop tokens for services of the instance.",
     "role": "Create, list and drop roles: permissions, row filters, hidden and masked columns.",
     "jobs": "List jobs, how far they are and how they ended; try parked ones again.",
     "query": "Have a service run queries in the background, and fetch their rows.",
@@ -125,9 +125,9 @@ _COMMANDS = (
         "merging:refresh",
         "Add to a view the rows added to its source since the last refresh, in one commit, in this process.",
     ),
-    ("hook add", "hooks:add", "Notify a webhook or a command of the commits of a table."),
+    ("hook create", "hooks:create", "Notify a webhook or a command of the commits of a table."),
     ("hook list", "hooks:list_hooks", "List hooks and their deliveries."),
-    ("hook remove", "hooks:remove", "Remove a hook."),
+    ("hook drop", "hooks:drop", "Drop a hook."),
     ("get", "read:get", "Print all rows of a key, or of many keys."),
     ("scan", "read:scan", "Print rows in key order."),
     ("count", "read:count", "Count rows."),
@@ -154,7 +154,7 @@ _COMMANDS = (
     ("export", "write:export", "Write rows as sorted files to an empty folder."),
     ("requests submit", "maintenance:submit", "Record files to be added by `lakebed ingest`."),
     ("requests list", "maintenance:list_requests", "List open requests, and the last that were rejected."),
-    ("requests withdraw", "maintenance:withdraw", "Withdraw open requests."),
+    ("requests drop", "maintenance:drop_requests", "Drop open requests."),
     ("ingest", "maintenance:ingest", "Carry out open requests that are due."),
     ("maintain", "maintenance:maintain", "Ingest, compact, split, join and collect garbage, as far as due."),
     ("serve", "serve:serve", "Maintain all tables, answer queries over HTTP, and serve pages."),
@@ -164,7 +164,7 @@ _COMMANDS = (
         "Create a token for a service of the instance, and print it: it is shown this once.",
     ),
     ("token list", "access:list_tokens", "List tokens: their names, roles and expiry."),
-    ("token revoke", "access:revoke_token", "Revoke a token by its id: services refuse it within 30 seconds."),
+    ("token drop", "access:drop_token", "Drop a token by its id: services refuse it within 30 seconds."),
     ("role create", "access:create_role", "Create a role, for tokens and for the claims of an identity provider."),
     ("role list", "access:list_roles", "List the roles that were created, beside read, write and admin."),
     ("role drop", "access:drop_role", "Drop a role; services then refuse tokens that have it."),
@@ -186,9 +186,9 @@ _COMMANDS = (
     ("query show", "jobs:show_query", "Show the progress or the outcome of a query."),
     ("query fetch", "jobs:fetch", "Print the rows of a query after it has ended."),
     (
-        "query cancel",
-        "jobs:cancel",
-        "Cancel a query, or delete one that has ended, with its rows.",
+        "query drop",
+        "jobs:drop_query",
+        "Drop a query: cancel one that runs, delete one that has ended, with its rows.",
     ),
     ("history", "versions:history", "List what happened to a table, newest first."),
     ("erase-report", "integrity:erase_report", "List every object that still holds such rows, or their keys."),
@@ -205,13 +205,22 @@ _COMMANDS = (
 )
 """Every command: its words, where it is defined, and its line of help, in the order of the help."""
 
+_OLD_NAMES = {
+    "hook": {"add": "create", "remove": "drop"},
+    "query": {"cancel": "drop"},
+    "requests": {"withdraw": "drop"},
+    "token": {"revoke": "drop"},
+}
+"""By group, former names of commands and today's (docs/decisions/0071). They work for one release."""
+
 
 def _groups_and_commands() -> Iterator[click.Command]:
     """Return the commands without a group, and the groups with theirs."""
     for first, rows in groupby(_COMMANDS, key=lambda row: row[0].partition(" ")[0]):
         commands = [Deferred(words.rpartition(" ")[2], help, target) for words, target, help in rows]
         if first in _GROUPS:
-            yield Group(first, _GROUPS[first], commands, default="list" if first == "jobs" else None)
+            default = "list" if first == "jobs" else None
+            yield Group(first, _GROUPS[first], commands, default=default, old_names=_OLD_NAMES.get(first))
         else:
             yield from commands
 

@@ -10,7 +10,7 @@ option's key, with :data:`MARK`; the types take it away again.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from itertools import takewhile
 from typing import Any
@@ -220,15 +220,24 @@ class Deferred(click.Command):
 class Group(click.Group):
     """Commands in the order in which they are given; a command's module is imported when the command is chosen.
 
-    Words that begin with none of the commands are those of the command ``default``, if there is one.
+    Words that begin with none of the commands are those of the command ``default``, if there is one. ``old_names`` maps
+    former names of commands to today's. They work for one release, and stand in no help.
     """
 
     def __init__(
-        self, name: str, help: str, commands: Sequence[click.Command], *, default: str | None = None, **settings: Any
+        self,
+        name: str,
+        help: str,
+        commands: Sequence[click.Command],
+        *,
+        default: str | None = None,
+        old_names: Mapping[str, str] | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(name, commands, help=help, no_args_is_help=False, **settings)
         self.params += _SHARED
         self.default = default
+        self.old_names = old_names or {}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse as Click does, after the name of the default command was added."""
@@ -244,6 +253,13 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command that the first word names, imported, and the other words."""
+        """Return the command that the first word names, imported, and the other words; a line on stderr if the name is
+        an old one.
+        """
+        if (new := self.old_names.get(args[0])) is not None:
+            if not ctx.resilient_parsing:
+                path = ctx.command_path
+                click.echo(f"lakebed: `{path} {args[0]}` is now `{path} {new}`; the old name goes away", err=True)
+            args = [new, *args[1:]]
         name, found, rest = super().resolve_command(ctx, args)
         return name, found.load() if isinstance(found, Deferred) else found, rest

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     shell_complete=completions.paths,
     help="Sign requests with the secret in this file.",
 )
-def add(
+def create(
     cli: Invocation,
     *,
     table: str,
@@ -84,8 +84,8 @@ def list_hooks(cli: Invocation) -> None:
 
 @command
 @click.argument("hook", metavar="HOOK", help="The hook's id.", shell_complete=completions.hooks)
-def remove(cli: Invocation, *, hook: str) -> None:
-    """Remove a hook.
+def drop(cli: Invocation, *, hook: str) -> None:
+    """Drop a hook.
 
     Events that are being delivered still arrive.
     """

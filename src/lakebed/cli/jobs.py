@@ -336,8 +336,8 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
 @command
 @query_id
 @service
-def cancel(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
-    """Cancel a query, or delete one that has ended, with its rows."""
+def drop_query(cli: Invocation, *, query: str, lake: RemoteInstance) -> None:
+    """Drop a query: cancel one that runs, delete one that has ended, with its rows."""
     _print_state(cli, lake.submitted_query(query).cancel())
 
 

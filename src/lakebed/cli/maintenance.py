@@ -413,10 +413,10 @@ def list_requests(cli: Invocation, *, table: str) -> None:
 @options.table
 @click.argument("requests", metavar="[REQUEST]...", nargs=-1, help="The id of a request, or its URL.")
 @click.option("--all", "everything", is_flag=True, help="All open requests.")
-def withdraw(cli: Invocation, *, table: str, requests: tuple[str, ...], everything: bool) -> None:
-    """Withdraw open requests.
+def drop_requests(cli: Invocation, *, table: str, requests: tuple[str, ...], everything: bool) -> None:
+    """Drop open requests.
 
-    Withdrawn requests are listed as rejected, and may be submitted anew.
+    Dropped requests are listed as rejected, and may be submitted anew.
     """
     options.check_one({"REQUEST": requests, "--all": everything})
     found = cli.table(table)

@@ -52,6 +52,25 @@ def test_a_line_of_help_in_the_list_is_the_first_of_the_command() -> None:
     assert listed(LAKEBED) == {path: (command.help or "").split("\n")[0] for path, command in COMMANDS.items()}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("hook add", "hook create"),
+        ("hook remove", "hook drop"),
+        ("token revoke", "token drop"),
+        ("requests withdraw", "requests drop"),
+        ("query cancel", "query drop"),
+    ],
+)
+def test_an_old_name_runs_the_command_and_names_the_new_one(cli: Cli, old: str, new: str) -> None:
+    ran = cli(*old.split(), "--help")
+    assert (ran.code, ran.out) == (0, cli(*new.split(), "--help").out)
+    assert ran.err == f"lakebed: `lakebed {old}` is now `lakebed {new}`; the old name goes away\n"
+    assert not [
+        path for path in COMMANDS if path.endswith((" add", " remove", " delete", " revoke", " withdraw", " cancel"))
+    ]
+
+
 def test_every_option_says_what_it_is_for() -> None:
     for path, command in COMMANDS.items():
         for option in command.params:
@@ -124,7 +143,7 @@ def test_a_key_word_with_a_minus_sign_comes_after_two(cli: Cli, table: str) -> N
         ("restore readings --to mon", ["monday"]),
         ("settings set readings split_r", ["split_rows="]),
         ("settings set rea", ["readings"]),
-        ("hook remove x", []),
+        ("hook drop x", []),
         ("--instance nowhere get r", []),
         ("scan nothing --columns no", []),
         ("-i pro", ["prod"]),

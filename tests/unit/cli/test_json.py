@@ -29,7 +29,7 @@ ON_SPARK = {
     "erase-report",
 }
 
-OF_A_SERVICE = {"query submit", "query list", "query show", "query cancel", "query fetch"}
+OF_A_SERVICE = {"query submit", "query list", "query show", "query drop", "query fetch"}
 """Tested in tests/service/test_submitted_queries.py."""
 
 WORDS: dict[str, list[str]] = {
@@ -43,9 +43,9 @@ WORDS: dict[str, list[str]] = {
     "table pause": ["table", "pause", "readings", "compaction"],
     "table resume": ["table", "resume", "readings"],
     "table alter": ["table", "alter", "strict", "--widen", "count", "int64"],
-    "hook add": ["hook", "add", "readings", "--url", "http://127.0.0.1:9/"],
+    "hook create": ["hook", "create", "readings", "--url", "http://127.0.0.1:9/"],
     "hook list": ["hook", "list"],
-    "hook remove": ["hook", "remove", "{hook}"],
+    "hook drop": ["hook", "drop", "{hook}"],
     "settings show": ["settings", "show", "readings"],
     "settings set": ["settings", "set", "readings", "split_rows=10"],
     "settings show --defaults": ["settings", "show", "--defaults"],
@@ -64,7 +64,7 @@ WORDS: dict[str, list[str]] = {
     "remove": ["remove", "readings", "--prefix", "Ulm", "--yes"],
     "requests submit": ["requests", "submit", "readings", "{parquet}"],
     "requests list": ["requests", "list", "readings"],
-    "requests withdraw": ["requests", "withdraw", "readings", "{parquet}"],
+    "requests drop": ["requests", "drop", "readings", "{parquet}"],
     "compact --dry-run": ["compact", "readings", "--dry-run"],
     "split": ["split", "readings"],
     "split --dry-run": ["split", "readings", "--dry-run"],
@@ -84,7 +84,7 @@ WORDS: dict[str, list[str]] = {
     "tag list": ["tag", "list", "readings"],
     "token create": ["token", "create", "ann", "--role", "read", "--table", "readings"],
     "token list": ["token", "list"],
-    "token revoke": ["token", "revoke", "{token_id}"],
+    "token drop": ["token", "drop", "{token_id}"],
     "role create": ["role", "create", "r", "--table", "readings", "--where", "place = 'Ulm'", "--hide", "reading"],
     "role list": ["role", "list"],
     "role drop": ["role", "drop", "some"],
@@ -154,7 +154,7 @@ def filled(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         ["table", "drop", "gone", "--yes"],
         ["role", "create", "some", "--table", "readings", "--mask", "reading=NULL"],
         ["--json", "token", "create", "bob", "--role", "some", "--expires", "never"],
-        ["--json", "hook", "add", "readings", "--command", "true"],
+        ["--json", "hook", "create", "readings", "--command", "true"],
     )
     fail(lakebed.open(str(lake)).table("readings"))
     return lake, {

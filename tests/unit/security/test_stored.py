@@ -177,7 +177,7 @@ def test_a_damaged_token_is_refused_and_can_be_revoked(storage, time):
     assert access.any_tokens
     with pytest.raises(AccessError, match="1 tokens of the instance are damaged"):
         access.principal_of(secret)
-    with pytest.raises(DamagedError, match=f"lakebed token revoke {token.id}"):
+    with pytest.raises(DamagedError, match=f"lakebed token drop {token.id}"):
         stored.tokens_of(storage)
     stored.revoke_token(storage, token.id)
     assert stored.tokens_of(storage) == []

@@ -557,6 +557,6 @@ def test_a_damaged_hook_is_shown_and_affects_no_other(lake, table, receiver):
     table.write(rows(1))
     with delivering(lake) as (delivery, said):
         receiver.wait_for(2)
-        assert f"`lakebed hook remove {damaged.id}`" in delivery.status()[-1].error
+        assert f"`lakebed hook drop {damaged.id}`" in delivery.status()[-1].error
     assert damaged.id in said[0]
     remove_hook(lake.storage, damaged.id)

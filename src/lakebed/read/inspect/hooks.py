@@ -215,7 +215,7 @@ def _delete_if_removed(storage: Storage, hook_id: str) -> None:
 
 
 def _hook_from(data: bytes, url: str, hook_id: str) -> Hook:
-    remedy = f"`lakebed hook remove {hook_id}`, and add it again"
+    remedy = f"`lakebed hook drop {hook_id}`, and add it again"
     with reading(f"{url} is no hook: {remedy}", name=url):
         hook = msgspec.convert(decode_document(data, url, remedy), Hook)
         if hook.id != hook_id:

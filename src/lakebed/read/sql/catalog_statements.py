@@ -46,7 +46,7 @@ _INSTEAD = {
     "commit": "each write is one commit, and a statement reads one version of each table",
     "rollback": "each write is one commit; Table.restore (`lakebed restore`) takes a table back to a version",
     "grant": "use `lakebed role create` and `lakebed token create`",
-    "revoke": "use `lakebed role drop` and `lakebed token revoke`",
+    "revoke": "use `lakebed role drop` and `lakebed token drop`",
     "vacuum": "use `lakebed gc`",
     "optimize": "use `lakebed compact`",
     "use": "an instance has one schema; name the instance when it is opened",

@@ -307,7 +307,7 @@ def _role_of(name: str, data: bytes) -> Role:
 
 def _token_of(name: str, data: bytes) -> AccessToken:
     token_id = name.removeprefix(f"{_TOKENS}/").removesuffix(".json")
-    remedy = f"`lakebed token revoke {token_id}`, and create another"
+    remedy = f"`lakebed token drop {token_id}`, and create another"
     with reading(f"the token {token_id} is damaged: {remedy}", name=name):
         token = msgspec.convert(decode_document(data, f"the token {token_id}", remedy), AccessToken)
         if token.id != token_id:

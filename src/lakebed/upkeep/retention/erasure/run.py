@@ -117,7 +117,7 @@ def _going(found: FoundQuery, query: SubmittedQuery | None) -> Going:
     due: datetime | None = None
     if query is not None and found.ended is not None:
         due = found.ended + timedelta(seconds=query.kept_s)
-    return Going(f"lakebed gc, or a service, after it expires; now: lakebed query cancel {found.id}", due)
+    return Going(f"lakebed gc, or a service, after it expires; now: lakebed query drop {found.id}", due)
 
 
 Execute = runner.Execute[SearchTask, SearchedObject]
