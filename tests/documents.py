@@ -2,7 +2,7 @@
 
 import json
 
-from lakebed.model.stored_documents import encode_document
+from lakebed.model.documents import encode_document
 
 
 def rewritten(data, lines=None, **header):

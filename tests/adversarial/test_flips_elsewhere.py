@@ -18,7 +18,7 @@ from lakebed.files.parquet.layout import SortedFile
 from lakebed.model.files import data_name, summary_name
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.write.attach import check_sorted
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 from tests.adversarial.flips import FILES, FLAT, INTERFACES, Flip, Region, files_of, opened, rows_of, try_interfaces
 from tests.adversarial.test_flips import SEED, shown
 

@@ -26,14 +26,20 @@ from lakebed.log import entry
 from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import hook_of_delivered
 from lakebed.model.state import reference_lists
-from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy
+from lakebed.read.inspect.history import CopyKind, read_copies, record_copy
 from lakebed.read.inspect.hooks import DamagedHook, add_hook, checked_hook, read_delivered, read_hooks
 from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.server.security.roles import Permission, Role
 from lakebed.server.security.sessions import SealedSessions
 from lakebed.server.security.stored import create_role, create_token, roles_of, tokens_of
-from lakebed.table.tracker.retry_requests import request_retry, requested_retries
-from lakebed.table.tracker.runs import JobRun, RunPlace, read_newest_first, write_records
+from lakebed.table.tracker.runs import (
+    JobRun,
+    RunPlace,
+    read_newest_first,
+    request_retry,
+    requested_retries,
+    write_records,
+)
 from lakebed.table.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
 from lakebed.upkeep.export import publication
 

@@ -21,7 +21,7 @@ from lakebed.upkeep.compaction.run import compact as compaction
 from lakebed.upkeep.compaction.run import prepare, run_merge_task
 from lakebed.write.attach import check_sorted
 from lakebed.write.conformer import REASON, Conformer
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 from tests.unit.cases import compact
 from tests.unit.ingest.cases import ingested
 

@@ -19,8 +19,7 @@ from lakebed.errors import Code
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.parquet.ranks import RankNotes
 from lakebed.log.backends.objects import ObjectLogs
-from lakebed.model.field_bounds import encode_bounds
-from lakebed.model.files import DataFile, NewFile, data_name, summary_name
+from lakebed.model.files import DataFile, NewFile, data_name, encode_bounds, summary_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.row_kinds import RowKind, with_hidden
 from lakebed.model.state.transactions import ProposeFiles
@@ -28,7 +27,7 @@ from lakebed.storage.digests import digest_bytes
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 from lakebed.upkeep.splitting.run import split
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double", "note": "string"})
 

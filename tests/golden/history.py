@@ -3,7 +3,7 @@
 import pyarrow as pa
 from msgspec.structs import replace
 
-from lakebed.model.field_bounds import encode_bounds
+from lakebed.model.files import encode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import AgeOff, SetFilter

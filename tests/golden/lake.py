@@ -35,8 +35,7 @@ from lakebed import (
     Schema,
     WidenField,
 )
-from lakebed.table.tracker.retry_requests import request_retry
-from lakebed.table.tracker.runs import Begun
+from lakebed.table.tracker.runs import Begun, request_retry
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 

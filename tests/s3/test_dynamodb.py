@@ -12,8 +12,7 @@ import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
 from lakebed.log.backends import dynamodb
-from lakebed.log.backends.dynamodb import PART_BYTES, connect_dynamodb
-from lakebed.log.backends.dynamodb_client import DynamoTable, NoAnswerError, check_answer
+from lakebed.log.backends.dynamodb import PART_BYTES, DynamoTable, NoAnswerError, check_answer, connect_dynamodb
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.log_processes import LogProcesses

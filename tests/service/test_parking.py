@@ -10,8 +10,7 @@ import lakebed
 from lakebed.cli import main
 from lakebed.server.service.plan import ServiceLimits
 from lakebed.table.tracker.listing import job_runs
-from lakebed.table.tracker.retry_requests import requested_retries
-from lakebed.table.tracker.runs import JobRun, RunOutcome
+from lakebed.table.tracker.runs import JobRun, RunOutcome, requested_retries
 from tests.service.test_recovery import QUICK, Fault, lake_with, service_of, until, write
 
 

@@ -19,7 +19,7 @@ from lakebed.server.service.status import LastError, OperationStatus
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.table.tracker.listing import job_runs
-from lakebed.table.tracker.retry_requests import request_retry, requested_retries
+from lakebed.table.tracker.runs import request_retry, requested_retries
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.waiting import until
 

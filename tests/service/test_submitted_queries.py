@@ -24,7 +24,7 @@ from lakebed.errors import ExistsError, NotFoundError, UsageError
 from lakebed.jobs.job_progress import Progress
 from lakebed.jobs.pipeline import Pipeline
 from lakebed.model.files import query_object
-from lakebed.read.inspect.copies import read_copies
+from lakebed.read.inspect.history import read_copies
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
 from lakebed.server.service.engines import Engines

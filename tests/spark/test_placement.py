@@ -9,8 +9,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql import functions as fn
 
-from lakebed.spark.placement import address_of
-from lakebed.spark.scattered import scattered
+from lakebed.spark.scattered import address_of, scattered
 
 COLUMNS = ["item", "value", "partition"]
 

@@ -27,8 +27,7 @@ from lakebed.model.json_values import plain
 from lakebed.model.operations import work_kinds
 from lakebed.model.wording import size_text
 from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_details
-from lakebed.table.tracker.retry_requests import request_retry
-from lakebed.table.tracker.runs import RunOutcome, run_document, task_document
+from lakebed.table.tracker.runs import RunOutcome, request_retry, run_document, task_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -324,7 +323,7 @@ def fetch(cli: Invocation, *, query: str, parquet: Path | None, lake: RemoteInst
     options.check_at_most_one({"--format": out.row_format, "--json": out.as_json, "--parquet": parquet})
     with lake.submitted_query(query).rows() as rows:
         if parquet is not None:
-            from lakebed.upkeep.export.row_files import write_rows
+            from lakebed.upkeep.export.run import write_rows
 
             file = write_rows(rows, rows.schema, "parquet", parquet.absolute().parent, memory_limit_bytes=2**30)
             file.path.replace(parquet)

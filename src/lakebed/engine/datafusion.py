@@ -4,7 +4,7 @@ Every session of Lakebed is made here: :func:`context` for merges and sorts, :fu
 :func:`statement_context` for SQL, :func:`expression_context` for computed columns. They differ in the memory pool, in
 the number of partitions and in the options.
 
-Rules. A session that is kept passes ``ENGINE.enter`` (:mod:`lakebed.storage.runtimes`) before each use. Names are
+Rules. A session that is kept passes ``ENGINE.enter`` (:mod:`lakebed.storage.processes`) before each use. Names are
 quoted, because DataFusion folds the case of bare names and splits them at dots. Paths are URLs made by :func:`url`,
 because it expands wildcards in bare paths. Bounds are typed Arrow literals, so that a comparison needs no cast and
 Parquet statistics can prune by it. DataFusion compares strings and binaries as unsigned bytes; for UTF-8 that is the
@@ -33,7 +33,7 @@ from lakebed.model.key_type import Content
 from lakebed.model.keys import EncodedRange, KeyCodec, encode_scalar, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.model.validity import masked
-from lakebed.storage.runtimes import ENGINE
+from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -27,7 +27,7 @@ from lakebed.model.arrays import empty_batch
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text, translate_errors
 from lakebed.model.merge_modes import MergeMode
-from lakebed.storage.runtimes import ENGINE
+from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr

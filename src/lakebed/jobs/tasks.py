@@ -39,7 +39,7 @@ from lakebed.upkeep.rewrite.task import RewrittenFile, run_rewrite_task
 from lakebed.write.attach import AttachTarget, AttachTask, run_attach_task
 from lakebed.write.attach import Execute as Attach
 from lakebed.write.plan import Method
-from lakebed.write.send import TaskResult
+from lakebed.write.run import TaskResult
 
 if TYPE_CHECKING:
     from lakebed.model.state.transactions import Source

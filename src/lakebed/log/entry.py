@@ -1,6 +1,6 @@
 """Log entries as bytes: NDJSON, a header line and one line for each transaction. Pure.
 
-An entry is a stored document (:mod:`lakebed.model.stored_documents`). Its header has what a reader checks first: the
+An entry is a stored document (:mod:`lakebed.model.documents`). Its header has what a reader checks first: the
 log and version of the entry, and the digest of the previous entry, which chains the log. The store's last-modified time
 of an entry is known after it is written, so the next entry has it. The header also names the sidecars of the lines, so
 that they can be fetched first.
@@ -21,13 +21,15 @@ from msgspec.structs import astuple
 
 from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
 from lakebed.model.checks import is_text, is_whole
-from lakebed.model.documents import dump, load, reading
-from lakebed.model.stored_documents import (
+from lakebed.model.documents import (
     RESTORE,
     decode_document,
+    dump,
     encode_document,
     is_whole_document,
+    load,
     parse_header,
+    reading,
 )
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import ProposeFiles, Source
-from lakebed.read.inspect.copies import CopyKind, record_copy
+from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.spark import source_frames
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
@@ -54,7 +54,7 @@ from lakebed.write.file_parts import PART_BYTES_MIN, are_parquet, divided, part_
 from lakebed.write.growth import Growth
 from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.row_encoder import RowEncoder
-from lakebed.write.send import check_runs, commit_files, discard
+from lakebed.write.run import check_runs, commit_files, discard
 from lakebed.write.sources import SUFFIXES, find_files
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.bulk_import import Importer, ImportRequest
 from lakebed.spark.scattered import values_in
 from lakebed.upkeep.migration.run import MigrationReport, Selection, check_count
-from lakebed.write.send import check_runs
+from lakebed.write.run import check_runs
 from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import plain
 

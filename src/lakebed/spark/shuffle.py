@@ -47,13 +47,12 @@ from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
-from lakebed.spark.placement import address_of
-from lakebed.spark.scattered import values_in
+from lakebed.spark.scattered import address_of, values_in
 from lakebed.spark.spark_job import ArrowFunction, attempt_number, raising
-from lakebed.write.send import check_rows, send_run
+from lakebed.write.run import check_rows, send_run
 
 PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
-"""The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.placement`)."""
+"""The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.scattered`)."""
 _PIECE_SCHEMA = pa.schema(
     [
         *((name, pa.int32()) for name in ("reducer", "map", "chunk", "part")),

@@ -44,7 +44,7 @@ from lakebed.storage.retries import create_until_clear
 from lakebed.table.tracker.recorder import NO_RUN, RunHandle
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
-from lakebed.write.send import check_rows, send_run
+from lakebed.write.run import check_rows, send_run
 from lakebed.write.source_rows import SourceRows, conformed_rows
 
 if TYPE_CHECKING:

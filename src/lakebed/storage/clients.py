@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
 from lakebed.storage.client_errors import explain, explained, half_of_keys, scrubbed
-from lakebed.storage.runtimes import STORE_CLIENT, Runtime
+from lakebed.storage.processes import STORE_CLIENT, Runtime
 
 if TYPE_CHECKING:
     from obstore import ObjectMeta

@@ -25,8 +25,7 @@ from lakebed.model.html_tables import FactsView
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions.key_guard import KeyGuards
 from lakebed.write.row_encoder import DELETE
-from lakebed.write.run import Write, add
-from lakebed.write.send import WriteTarget
+from lakebed.write.run import Write, WriteTarget, add
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from lakebed.model.schema import Field, Schema
-    from lakebed.write.send import WriteTarget
+    from lakebed.write.run import WriteTarget
 
 
 def proposed_filter(changes: Sequence[Any], schema: Schema, now: datetime) -> ProposeFilter:

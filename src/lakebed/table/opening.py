@@ -27,9 +27,9 @@ from lakebed import clock
 from lakebed.errors import Code, Error, ExistsError, NotFoundError
 from lakebed.log.locations import check_trusted, connect_logs, remember
 from lakebed.model.checks import check_flag, check_text, is_id, is_text
+from lakebed.model.documents import decode_document, encode_document
 from lakebed.model.files import INSTANCE_NAME, checkpoint_name
 from lakebed.model.foreign_errors import optional_imports
-from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.retries import is_stored
 from lakebed.table.instance import Instance

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.model.schema import Schema
-from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
 from lakebed.read.changes.feed import changes, version_of
+from lakebed.read.changes.plan import FEED_COLUMNS, change_schema
 from lakebed.read.rows.row_stream import RowStream, returned_stream
 from lakebed.read.snapshot.restricted import RestrictedReads, RestrictedSnapshot, evaluating, refused
 

@@ -543,7 +543,7 @@ class Table(Readable):
 
     def try_commit(self, proposal: Proposal) -> Outcome:
         """Propose a change to the table's state; the outcome is a value."""
-        from lakebed.write.send import try_commit
+        from lakebed.write.run import try_commit
 
         return try_commit(self, proposal)
 

@@ -66,7 +66,7 @@ from lakebed.write.conformer import Conformer
 from lakebed.write.growth import Growth
 from lakebed.write.plan import IngestJob, IngestPlan, Method, divided, job_of, plan
 from lakebed.write.row_encoder import RowEncoder
-from lakebed.write.send import check_rows, commit_files, send_run
+from lakebed.write.run import check_rows, commit_files, send_run
 from lakebed.write.sources import CHECK_THREADS, columns_of, read_file, why_changed
 
 if TYPE_CHECKING:

@@ -49,8 +49,7 @@ from lakebed.upkeep.compaction.merge_jobs import (
     run_merges,
 )
 from lakebed.upkeep.compaction.plan import PartitionMerge, Skipped
-from lakebed.write.run import FileTarget, write_files
-from lakebed.write.send import TaskResult
+from lakebed.write.run import FileTarget, TaskResult, write_files
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile, NewFile

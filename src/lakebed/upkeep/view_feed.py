@@ -28,13 +28,12 @@ from lakebed.log.outcomes import version_of
 from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import ProposeFeed
 from lakebed.model.wording import count_text
-from lakebed.read.changes.change_rows import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
+from lakebed.read.changes.plan import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
 from lakebed.read.rows.row_stream import exactly
 from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
-from lakebed.write.run import FileTarget, write_files
-from lakebed.write.send import commit_files
+from lakebed.write.run import FileTarget, commit_files, write_files
 from lakebed.write.source_rows import RowInput, conformed
 
 if TYPE_CHECKING:

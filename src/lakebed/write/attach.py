@@ -48,7 +48,7 @@ from lakebed.storage.blocks import digests_of
 from lakebed.storage.disk_space import writing_to
 from lakebed.storage.external import open_external
 from lakebed.write import batches as runner
-from lakebed.write.send import WriteTarget, commit_files, discard, send_run
+from lakebed.write.run import WriteTarget, commit_files, discard, send_run
 from lakebed.write.sources import check_unchanged, find_files
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lakebed import Schema
 from lakebed.read.changes import feed
-from lakebed.read.changes.change_rows import ChangeKind
 from lakebed.read.changes.feed import differences
+from lakebed.read.changes.plan import ChangeKind
 
 SCHEMA = Schema(
     {"k": "string"},

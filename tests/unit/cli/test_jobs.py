@@ -7,8 +7,7 @@ import pytest
 import lakebed
 from lakebed.errors import Code
 from lakebed.model.state.transactions import Job, OpenJob
-from lakebed.table.tracker.retry_requests import requested_retries
-from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun
+from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun, requested_retries
 from tests.unit.cli.conftest import Cli
 
 

@@ -31,7 +31,7 @@ from lakebed.table.table import Table
 from lakebed.upkeep.compaction import plan
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
 from lakebed.upkeep.compaction.run import CompactionReport, compact, prepare, run_merge_task
-from lakebed.write.send import commit_files, send_run
+from lakebed.write.run import commit_files, send_run
 from tests.unit.sorting.merge_rows import MODES, SCHEMA, Row, as_batches, layout_for, meaning, row, runs_of
 
 LIMIT = 64 << 20

@@ -16,7 +16,7 @@ from lakebed.errors import Code, Error
 from lakebed.jobs.executor import decode, encode
 from lakebed.model.files import data_folder, data_object
 from lakebed.model.state.transactions import RejectRequest
-from lakebed.read.inspect.copies import CopyKind, read_copies, record_copy
+from lakebed.read.inspect.history import CopyKind, read_copies, record_copy
 from lakebed.storage import connect
 from lakebed.upkeep.export.run import ExportRequest, export, run_export_task
 from lakebed.upkeep.retention.erasure.plan import Where

@@ -16,7 +16,7 @@ from lakebed.files.formats.csv_file import batches, detect
 from lakebed.files.formats.input_file import InputFile
 from lakebed.files.formats.reading_options import ReadingOptions
 from lakebed.files.formats.row_chunks import csv_lines
-from lakebed.upkeep.export.row_files import write_rows
+from lakebed.upkeep.export.run import write_rows
 from lakebed.write.input_files import open_files
 
 SCHEMA = Schema(

@@ -17,7 +17,7 @@ from lakebed.files.formats.row_chunks import csv_lines, json_lines
 from lakebed.model.arrays import of_integers
 from lakebed.model.iso_times import iso_texts, times_of_texts
 from lakebed.model.json_values import encode_array
-from lakebed.upkeep.export.row_files import write_rows
+from lakebed.upkeep.export.run import write_rows
 from lakebed.write.conformer import converted
 from lakebed.write.input_files import open_files
 

@@ -13,7 +13,7 @@ from lakebed.model.state.transactions import CloseJob, ProposeFiles, RaiseWaterm
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.compaction import merge_jobs
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
-from lakebed.write.send import commit_files
+from lakebed.write.run import commit_files
 from tests.clocks import set_clock
 from tests.unit.retention.cases import letters, made, objects, on, rows
 

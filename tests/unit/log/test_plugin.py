@@ -24,7 +24,7 @@ import threading
 from datetime import UTC, datetime
 
 from lakebed.log.backends.backend import LogBackend
-from lakebed.log.backends.log_start import Rise, encode_log_start
+from lakebed.log.backends.backend import Rise, encode_log_start
 from lakebed.storage.contract import PutOutcome
 
 NOT_A_FUNCTION = 1

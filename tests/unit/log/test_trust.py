@@ -12,7 +12,7 @@ from lakebed.cli.run import main
 from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.log.locations import check_trusted
-from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.documents import decode_document, encode_document
 
 SCHEMA = Schema(row_key={"k": "string"})
 

@@ -20,7 +20,7 @@ from lakebed.model.settings import Settings
 from lakebed.read.rows.plan import PartitionQuery, QueryPlan
 from lakebed.storage import connect
 from lakebed.storage.contract import Storage
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 
 TABLE = "table-0001"
 LETTERS = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})

@@ -28,7 +28,7 @@ from lakebed.read.rows.reader import Reader
 from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import Locality
 from lakebed.table.table import Table
-from lakebed.write.send import commit_files, send_run
+from lakebed.write.run import commit_files, send_run
 
 MODES: dict[str, MergeMode] = {
     "latest": Latest(),

@@ -23,7 +23,7 @@ from lakebed.read.rows.plan import plan
 from lakebed.read.rows.reader import Reader
 from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import LocalStorage
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 
 TABLE = "table-0001"
 

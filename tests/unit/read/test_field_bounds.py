@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed.errors import DamagedError
-from lakebed.model.field_bounds import BYTES_MAX, decode_bounds, encode_bounds
-from lakebed.model.files import data_name
+from lakebed.model.files import BYTES_MAX, data_name, decode_bounds, encode_bounds
 from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
 from lakebed.read.rows.plan import _meets

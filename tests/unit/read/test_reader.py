@@ -28,7 +28,7 @@ from lakebed.read.rows.reader import Reader
 from lakebed.read.rows.request import LIMITS, ReadLimits, ReadRequest
 from lakebed.storage import LocalStorage, connect
 from lakebed.write.attach import check_sorted
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 from tests.unit.read.cases import LETTERS, TABLE, lettered, object_path, one_partition, stored
 
 

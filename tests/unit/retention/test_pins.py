@@ -7,8 +7,8 @@ import pytest
 
 from lakebed import clock
 from lakebed.errors import Code, ContentionError, DamagedError, NotFoundError, NotRetainedError, UnsupportedFormatError
+from lakebed.model.documents import encode_document
 from lakebed.model.files import pin_name
-from lakebed.model.stored_documents import encode_document
 from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.retention.run import collect_garbage

@@ -13,7 +13,7 @@ from lakebed.model.state.catalog import CatalogTable
 from lakebed.server.service.parking import Parking
 from lakebed.storage.contract import Storage
 from lakebed.table.tracker.listing import job_runs
-from lakebed.table.tracker.retry_requests import request_retry
+from lakebed.table.tracker.runs import request_retry
 
 
 @pytest.mark.parametrize("deleted", [True, False])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 
-from lakebed.spark.placement import address_of
+from lakebed.spark.scattered import address_of
 
 ATTEMPTS_MAX = 4
 

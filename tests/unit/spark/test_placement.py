@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lakebed.spark.placement import address_of
+from lakebed.spark.scattered import address_of
 
 
 def spark_hash(value: int) -> int:

@@ -15,7 +15,7 @@ from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.spark.map_inputs import staged_chunks
 from lakebed.spark.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
-from lakebed.write.send import check_rows, send_run
+from lakebed.write.run import check_rows, send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 BOUNDS = [("h", 0), ("m", 40), ("m", 60)]

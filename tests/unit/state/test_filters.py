@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from lakebed import AgeOff, Schema, SetFilter
 from lakebed.errors import Code, UsageError
-from lakebed.model.field_bounds import encode_bounds
+from lakebed.model.files import encode_bounds
 from lakebed.model.merge_modes import Aggregate, First, KeepAll, Latest
 from lakebed.model.row_filters import RowFilter, cut_in, filter_of, filter_sql, stored_filter
 from lakebed.model.state import codec

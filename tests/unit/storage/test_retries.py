@@ -18,7 +18,7 @@ from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.export.publication import publish
-from lakebed.write.send import _put_summary
+from lakebed.write.run import _put_summary
 from tests.clocks import set_clock
 
 

@@ -9,8 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.table.tracker.retry_requests import request_retry, requested_retries, settle_retries
-from lakebed.table.tracker.runs import trim_records
+from lakebed.table.tracker.runs import request_retry, requested_retries, settle_retries, trim_records
 
 
 def test_a_request_is_found_until_it_is_settled(tmp_path: Path) -> None:

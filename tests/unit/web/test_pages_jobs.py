@@ -14,8 +14,7 @@ from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from lakebed.server.web.pages.charts import LANE, LANES_MAX, TIMELINE_WIDTH, WorkSpan, timeline
 from lakebed.server.web.pages.jobs_page import troubles_in
-from lakebed.table.tracker.retry_requests import requested_retries
-from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun
+from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun, requested_retries
 
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ service sends them.
 
 JSON: values as in :mod:`lakebed.model.json_values`, one row per line. CSV: cells are quoted if needed, so that a null,
 which is an empty cell, differs from an empty text; nested values are JSON. Source: RFC 4180. Exports write CSV files by
-:mod:`lakebed.upkeep.export.row_files`, with the types and speed of Arrow's own writer.
+:mod:`lakebed.upkeep.export.run`, with the types and speed of Arrow's own writer.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model.field_bounds import encode_bounds
+from lakebed.model.files import encode_bounds
 from lakebed.model.key_type import Content
 
 if TYPE_CHECKING:

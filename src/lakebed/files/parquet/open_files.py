@@ -228,7 +228,7 @@ class OpenFiles:
 
         The error names the damaged row group and column, if it lies in a page.
         """
-        from lakebed.files.parquet.damage import locate_damage
+        from lakebed.files.parquet.stored_file import locate_damage
 
         name = data_name(self._table_id, file)
         try:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from lakebed.errors import StorageError
-from lakebed.log.backends.backend import Around, End, look_around
-from lakebed.log.backends.log_start import Rise, decode_log_start
+from lakebed.log.backends.backend import Around, End, Rise, decode_log_start, look_around
 from lakebed.log.checkpoint import in_parallel
 from lakebed.model.files import (
     entry_folder,

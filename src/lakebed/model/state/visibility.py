@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lakebed.model.field_bounds import decode_bounds
+from lakebed.model.files import decode_bounds
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.row_filters import NO_FILTER, age_field, ages_by_sort_key, cut_in, filter_sql
 

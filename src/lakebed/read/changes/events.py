@@ -16,8 +16,7 @@ from lakebed.log.entry import gone, naming, replaced
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.state.codec import outline
 from lakebed.model.state.transactions import AddFiles, RemoveRange, Replace, RestoreVersion
-from lakebed.read.changes.change_rows import range_document
-from lakebed.read.changes.plan import may_change_rows
+from lakebed.read.changes.plan import may_change_rows, range_document
 from lakebed.read.inspect.history import described
 
 if TYPE_CHECKING:

@@ -36,8 +36,16 @@ from lakebed.model.arrays import booleans, integers, of_binary, of_integers
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.key_columns import by_bits
 from lakebed.model.state.time_travel import moment_in
-from lakebed.read.changes.change_rows import ChangeKind, change_rows, change_schema, removed_ranges
-from lakebed.read.changes.plan import Scope, VersionChange, cut_at, version_change
+from lakebed.read.changes.plan import (
+    ChangeKind,
+    Scope,
+    VersionChange,
+    change_rows,
+    change_schema,
+    cut_at,
+    removed_ranges,
+    version_change,
+)
 from lakebed.read.rows.key_ranges import shared
 from lakebed.read.rows.plan import plan
 from lakebed.read.rows.row_stream import RowStream

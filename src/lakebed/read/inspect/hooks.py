@@ -23,10 +23,9 @@ from msgspec import Struct
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, UnsupportedFormatError
 from lakebed.model.checks import check_text
-from lakebed.model.documents import reading
+from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.model.files import HOOK_FOLDER, delivered_name, hook_name, hook_of_delivered, hook_of_name
 from lakebed.model.state.fields import Id, Whole
-from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
 

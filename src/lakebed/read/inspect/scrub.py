@@ -29,11 +29,10 @@ import pyarrow.compute as pc
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError
-from lakebed.files.parquet.damage import locate_damage
 from lakebed.files.parquet.ranks import RankNotes
+from lakebed.files.parquet.stored_file import locate_damage
 from lakebed.files.sorting.merge_inputs import stored_id
-from lakebed.model.field_bounds import decode_bounds
-from lakebed.model.files import data_name, summary_name
+from lakebed.model.files import data_name, decode_bounds, summary_name
 from lakebed.model.findings import Deep, Finding, damage
 from lakebed.model.key_columns import comparable
 from lakebed.model.key_summaries import Summary

@@ -46,7 +46,7 @@ from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.read.rows.request import ReadRequest
 from lakebed.read.rows.slices import forwards
-from lakebed.storage.runtimes import ENGINE
+from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -103,7 +103,7 @@ def _matching(files: Sequence[DataFile], keys: KeySet, fields: int) -> Sequence[
     ]
     if not all(later) or not later:
         return files
-    from lakebed.model.field_bounds import decode_bounds
+    from lakebed.model.files import decode_bounds
 
     return [file for file in files if not file.bounds or _may_match(decode_bounds(file.bounds), later)]
 

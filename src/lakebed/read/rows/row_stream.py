@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.model.dictionaries import returned, returned_schema
+from lakebed.model.extension_values import returned, returned_schema
 from lakebed.model.frames import Frames
 from lakebed.model.validity import as_stored
 from lakebed.storage import telemetry

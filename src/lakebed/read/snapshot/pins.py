@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Self
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
 from lakebed.model.checks import is_whole
+from lakebed.model.documents import decode_document, encode_document
 from lakebed.model.files import is_pin_name, pin_folder, pin_name
-from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.model.version import this_writer
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from lakebed import clock
 from lakebed.engine.predicate import Predicate, check_where, constant, keep
 from lakebed.errors import Code, Error
 from lakebed.model.checks import check_flag, check_sample, check_whole_number
-from lakebed.model.dictionaries import returned, values_of
+from lakebed.model.extension_values import returned, values_of
 from lakebed.model.keys import KeyCodec, KeyRange
 from lakebed.model.policies import Policy, policy_failed
 from lakebed.model.schema import Schema

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
-from lakebed.model.dictionaries import returned
+from lakebed.model.extension_values import returned
 from lakebed.model.keys import EncodedRange, KeyRange, successor
 from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, over_partitions, plan
 from lakebed.read.rows.row_stream import returned_stream

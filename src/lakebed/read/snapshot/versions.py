@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed import clock
 from lakebed.errors import Code, Error, StorageError
 from lakebed.model.checks import check_seconds, check_whole_number
-from lakebed.model.dictionaries import returned
+from lakebed.model.extension_values import returned
 from lakebed.model.state.time_travel import argument_of, check_time, given_moment, locate
 from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.storage import telemetry

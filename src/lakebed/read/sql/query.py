@@ -80,7 +80,7 @@ from lakebed.read.sql.catalog_statements import (
     summary,
     summary_query,
 )
-from lakebed.storage.runtimes import ENGINE
+from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
     from datafusion import DataFrame, Expr, RecordBatchStream, SessionContext

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.model.documents import UNREADABLE, dump, load, reading
-from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.documents import UNREADABLE, decode_document, dump, encode_document, load, reading
 from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:

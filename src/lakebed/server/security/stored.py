@@ -32,8 +32,7 @@ from msgspec import Meta, Struct
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, is_id, is_text, shown
-from lakebed.model.documents import reading
-from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.model.wording import did_you_mean
 from lakebed.server.security.principal import Principal
 from lakebed.server.security.roles import BUILT_IN, Role

@@ -12,8 +12,7 @@ from msgspec import structs
 
 from lakebed.errors import Error
 from lakebed.model.operations import OPERATIONS
-from lakebed.table.tracker.retry_requests import requested_retries, settle_retries
-from lakebed.table.tracker.runs import Begun, RunOutcome
+from lakebed.table.tracker.runs import Begun, RunOutcome, requested_retries, settle_retries
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from lakebed.jobs.tasks import place_of, query_tasks
 from lakebed.model.files import query_object
 from lakebed.model.state.catalog import CatalogTable
 from lakebed.model.state.fields import decode_bounds
-from lakebed.read.inspect.copies import CopyKind, record_copy
+from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Principal
 from lakebed.server.security.sql import run_statement

@@ -28,7 +28,7 @@ from lakebed.server.service.service import Service
 from lakebed.server.web.row_answers import OpenAnswers
 from lakebed.server.web.waiting import AwaitedVersions, Lookups, RequestLimits, while_connected
 from lakebed.table.tracker.listing import run_details
-from lakebed.table.tracker.retry_requests import request_retry
+from lakebed.table.tracker.runs import request_retry
 
 if TYPE_CHECKING:
     from lakebed.read.rows.row_stream import RowStream

@@ -182,7 +182,7 @@ class Sender:
         """
         from lakebed import clock
         from lakebed.files.sorting.sort import sort_runs
-        from lakebed.write.send import send_run
+        from lakebed.write.run import send_run
 
         on_one_core()
         rows = (spark_columns.from_spark(batch, self.encoder, SOURCE) for batch in batches if batch.num_rows)
@@ -204,7 +204,7 @@ class Sender:
         """
         from lakebed.log.outcomes import version_of
         from lakebed.model.state.transactions import ProposeFiles
-        from lakebed.write.send import commit_files
+        from lakebed.write.run import commit_files
 
         if any(not isinstance(message, Sent) for message in messages):
             raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")

@@ -19,7 +19,7 @@ from lakebed.errors import Code, UsageError
 from lakebed.model import types
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.type_names import JSON, UUID
-from lakebed.read.changes.change_rows import FEED_COLUMNS, change_schema
+from lakebed.read.changes.plan import FEED_COLUMNS, change_schema
 from lakebed.write.row_encoder import RowEncoder
 
 if TYPE_CHECKING:

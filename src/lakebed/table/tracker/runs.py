@@ -17,6 +17,15 @@ all tables of a process.
 
 Errors: StorageError; DamagedError for an object that was altered. Nothing depends on the objects: a damaged one may be
 deleted. Source: docs/format.md.
+
+*Requests to retry parked jobs, as objects that every service of an instance finds.*
+
+``lakebed jobs retry ID`` puts one. A service lists them at the beginning of a round, retries the jobs that it parked
+under these ids, and deletes the requests. A request for a job that another service parked is left to that service. If
+that service has ended, the request has no effect, since other services plan due work again, and is deleted with old
+records of jobs (:func:`trim_records`).
+
+Errors: StorageError.
 """
 
 from __future__ import annotations
@@ -32,13 +41,16 @@ from msgspec import Struct, structs
 
 from lakebed import clock
 from lakebed.errors import Code
-from lakebed.model.documents import reading
-from lakebed.model.files import RETRY_FOLDER, is_runs_name, run_of_retry, runs_folder, runs_name
-from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.checks import shown
+from lakebed.model.documents import decode_document, encode_document, reading
+from lakebed.model.files import RETRY_FOLDER, is_runs_name, retry_name, run_of_retry, runs_folder, runs_name
 from lakebed.model.version import this_writer
 from lakebed.storage.contract import PutOutcome
+from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from lakebed.storage.contract import Listed, Storage
 
 
@@ -275,3 +287,22 @@ def _decoded(storage: Storage, listed: Listed, data: bytes) -> RunRecords:
             raise ValueError(f"{len(found)} records, not {header['count']}")
     runs = tuple(line.run for line in found if line.run is not None)
     return RunRecords(runs, tuple(line.task for line in found if line.task is not None), listed.last_modified)
+
+
+def request_retry(storage: Storage, run: str) -> bool:
+    """Request a retry of a parked job; False if it was requested already. Raises UsageError for an invalid id."""
+    if run_of_retry(retry_name(run)) is None:
+        raise Code.ARGUMENT_INVALID(f"not the id of a job run: {shown(run)}; `lakebed jobs` lists them")
+    data = encode_document({"run": run, "time": clock.now().isoformat(), "writer": this_writer()})
+    return create_until_clear(storage, retry_name(run), data) is PutOutcome.CREATED
+
+
+def requested_retries(storage: Storage) -> frozenset[str]:
+    """Return the ids of the runs to retry; one request."""
+    found = (run_of_retry(listed.name) for listed in storage.list(RETRY_FOLDER))
+    return frozenset(run for run in found if run is not None)
+
+
+def settle_retries(storage: Storage, runs: Iterable[str]) -> None:
+    """Delete the requests for these runs: they were retried, or their jobs are unknown."""
+    storage.delete([retry_name(run) for run in runs])

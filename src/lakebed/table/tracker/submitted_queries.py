@@ -30,9 +30,8 @@ from msgspec import Struct
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.checks import is_id
-from lakebed.model.documents import reading
+from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.model.files import QUERIES_FOLDER, query_object, query_of
-from lakebed.model.stored_documents import decode_document, encode_document
 from lakebed.storage.retries import is_stored
 from lakebed.table.tracker.runs import RunError, RunPlace
 

@@ -46,7 +46,7 @@ from lakebed.upkeep.compaction.plan import (
     why_wait,
 )
 from lakebed.write import batches as runner
-from lakebed.write.send import TaskResult, commit_files, discard
+from lakebed.write.run import TaskResult, commit_files, discard
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode

@@ -53,7 +53,7 @@ from lakebed.upkeep.compaction.plan import (
     plan,
 )
 from lakebed.write.batches import in_threads
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, Error
-from lakebed.model.documents import reading
-from lakebed.model.stored_documents import decode_document, encode_document
+from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
 

@@ -32,8 +32,7 @@ from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.storage.disk_space import scratch_folder
 from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.upkeep.export.publication import ExportedFile, names_of, publish, published, send, withdrawn_on_failure
-from lakebed.upkeep.export.row_files import check_format, until_full, write_rows
-from lakebed.upkeep.export.run import ROWS_A_CELL
+from lakebed.upkeep.export.run import ROWS_A_CELL, check_format, until_full, write_rows
 from lakebed.write import batches as runner
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ from lakebed.upkeep.compaction.run import release_jobs
 from lakebed.upkeep.rewrite.plan import FileRewrite, RewriteScope, RowChange, conflicts, is_as_planned, plan
 from lakebed.upkeep.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.write import batches as runner
-from lakebed.write.send import commit_files, discard
+from lakebed.write.run import commit_files, discard
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

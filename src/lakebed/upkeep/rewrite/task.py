@@ -41,7 +41,7 @@ from lakebed.model.row_kinds import KIND, RowKind, with_hidden
 from lakebed.model.schema import Schema
 from lakebed.upkeep.rewrite.plan import RowChange
 from lakebed.write.conformer import Conformer
-from lakebed.write.send import send_run
+from lakebed.write.run import send_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -2,7 +2,7 @@
 
 Searched are the data files of all versions that are retained, files that are retired and not deleted, orphans, the
 files of requests that are open or were rejected, all files in the folders of exports, quarantines and queries on record
-(:mod:`lakebed.read.inspect.copies`), and the rows that are kept of submitted queries. Of log entries, checkpoints and
+(:mod:`lakebed.read.inspect.history`), and the rows that are kept of submitted queries. Of log entries, checkpoints and
 summaries the keys are searched, if keys tell which rows are wanted. Unreadable objects are listed as well: a report
 without places and without unread objects proves the erasure, except for :data:`NOT_SEARCHED`.
 
@@ -35,7 +35,7 @@ from lakebed.log import entry as entries
 from lakebed.model.files import data_folder, data_name, query_object, summary_name, table_prefix
 from lakebed.model.html_tables import FactsView
 from lakebed.model.state.machine import TABLE
-from lakebed.read.inspect.copies import read_copies
+from lakebed.read.inspect.history import read_copies
 from lakebed.read.snapshot.pins import read_pins
 from lakebed.storage import connect
 from lakebed.storage.external import options_for

@@ -33,8 +33,7 @@ import msgspec
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.model.field_bounds import decode_bounds
-from lakebed.model.files import DataFile
+from lakebed.model.files import DataFile, decode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
 from lakebed.model.state.transactions import Source
