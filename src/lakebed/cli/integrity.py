@@ -19,7 +19,6 @@ from lakebed.errors import Code, UsageError
 from lakebed.model.findings import Deep
 from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
-from lakebed.upkeep.rewrite.run import RewriteRequest, prepare
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -196,6 +195,9 @@ def rewrite(
     Key ranges are given as to scan; by default all rows are considered. Files in which no row changes are kept. Older
     versions and tags keep the original rows: docs/erasure.md.
     """
+    # DataFusion, which `verify` does not need.
+    from lakebed.upkeep.rewrite.run import RewriteRequest, prepare
+
     assignments = dict(changes)
     if len(assignments) < len(changes):
         raise Code.COLUMN_DUPLICATE("--set names a column twice; give each column one expression")
