@@ -100,7 +100,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
             invocation.begin_report()
 
         refusal = errors.Code.COMMAND_LINE_INVALID(mistake_in(error))
-        return _print_error(refusal, invocation, as_json=as_json, beside=beside(error))
+        return _print_error(refusal, invocation, as_json=as_json, hints=hints_of(error))
     except click.exceptions.Exit as stop:  # --help and --version
         return stop.exit_code, {}
     except errors.Error as error:
@@ -146,10 +146,10 @@ def exit_code(error: errors.Error) -> int:
 
 
 def _print_error(
-    error: errors.Error, invocation: Invocation, *, as_json: bool, beside: Iterable[str] = ()
+    error: errors.Error, invocation: Invocation, *, as_json: bool, hints: Iterable[str] = ()
 ) -> tuple[int, Mapping[str, Any]]:
-    """Print the error and the lines beside it: its exit code, and its document for a report."""
-    print("\n".join([f"lakebed: {error.message}", *beside]), file=sys.stderr)
+    """Print the error and the hints below it: its exit code, and its document for a report."""
+    print("\n".join([f"lakebed: {error.message}", *hints]), file=sys.stderr)
     as_json = as_json or invocation.as_json
     if not as_json and invocation.report is None:
         return exit_code(error), {}
@@ -253,7 +253,7 @@ def mistake_in(error: click.UsageError) -> str:
             return message[:1].lower() + message[1:] if message[1:2].islower() else message
 
 
-def beside(error: click.UsageError) -> Iterator[str]:
+def hints_of(error: click.UsageError) -> Iterator[str]:
     """Return the lines below the message: the usage, the suggested or wrong option, and where to find more."""
     context = error.ctx
     if context is None:

@@ -76,13 +76,13 @@ def statement_reason(text: str, message: str) -> str:
     return plain
 
 
-def _syntax_error(text: str, said: str) -> str:
+def _syntax_error(text: str, message: str) -> str:
     """Return the error with its place, the preceding text, and a likely correction."""
-    place = _PLACE.search(said)
+    place = _PLACE.search(message)
     tokens = list(tokens_of(text))
     if place is None:
-        expected = _EXPECTED.search(said)
-        wanted = f": expected {expected[1]}" if expected else f": {said}"
+        expected = _EXPECTED.search(message)
+        wanted = f": expected {expected[1]}" if expected else f": {message}"
         unclosed = next((one for one in tokens if one.text in ("'", '"')), None)
         hint = "" if unclosed is None else f"; the quote {unclosed.text} is not closed"
         return f"the text ends too early{_after(text, tokens)}{wanted}{hint}" if tokens else "the text is empty"
@@ -91,14 +91,14 @@ def _syntax_error(text: str, said: str) -> str:
     before = list(takewhile(lambda token: token.start < start, tokens))
     found = tokens[len(before)] if len(before) < len(tokens) else None
     where = f"line {line}, column {column}"
-    if "Unterminated" in said or "close delimiter" in said:
-        what = "name in double quotes" if "delimiter" in said else "text in quotes"
+    if "Unterminated" in message or "close delimiter" in message:
+        what = "name in double quotes" if "delimiter" in message else "text in quotes"
         return (
             f"the {what} that begins in {where} is not closed: {_excerpt(text[max(0, start - 1) :])!r}; "
             "a quote within quotes is written twice"
         )
-    expected = _EXPECTED.search(said)
-    wanted = f"expected {expected[1]}" if expected else _PLACE.sub("", said)
+    expected = _EXPECTED.search(message)
+    wanted = f"expected {expected[1]}" if expected else _PLACE.sub("", message)
     shown = "" if found is None else f" at {_excerpt(found.text)!r}"
     return f"syntax error{shown} in {where}{_after(text, before)}: {wanted}{_hint(before, found, tokens, wanted)}"
 

@@ -180,8 +180,8 @@ class LocalCommitter(Generic[State, Proposed, Change]):
             clock.sleep(self._backoff.after_losing_s(lost))
             # Other writers may have won more by now. After the first loss that is unlikely, so not worth a request.
             # The log start is read after the put, which proves what is read here as well.
-            if lost > 1 and (amiss := self.tail.read_to_end(reading)):
-                self.tail.prove(reading, amiss)
+            if lost > 1 and (error := self.tail.read_to_end(reading)):
+                self.tail.prove(reading, error)
             if done is _NoPut.UNLINKED or reading.head.version < self.tail.head.version:
                 self.tail.follow()
                 reading = self.tail.reading()

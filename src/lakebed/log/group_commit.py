@@ -90,11 +90,11 @@ def validate(
             text = f"it is {len(lines):,} bytes of JSON, more than {limits.line_bytes:,}: change less at a time"
             outcomes[ticket] = NotCommitted(Code.LIMIT_REACHED, text)
             continue
-        beside = sidecars.copy()
+        all_sidecars = sidecars.copy()
         for one in encoded:
-            beside |= one.sidecars
-        aside = sum([sidecar.references for sidecar in beside.values()])
-        if documents and (len(body) + len(lines) > limits.entry_bytes or aside > limits.entry_references):
+            all_sidecars |= one.sidecars
+        references = sum([sidecar.references for sidecar in all_sidecars.values()])
+        if documents and (len(body) + len(lines) > limits.entry_bytes or references > limits.entry_references):
             break
         after = state
         for change in changes:
@@ -105,7 +105,7 @@ def validate(
         state = after
         documents += [one.document for one in encoded]
         body += lines
-        sidecars = beside
+        sidecars = all_sidecars
         outcomes[ticket] = Committed(version)
     return Validated(outcomes, documents, bytes(body), sidecars, state)
 

@@ -126,12 +126,12 @@ class RetainedCheckpoints(Struct, Generic[State], frozen=True):
             version=least,
         )
 
-    def delete(self, below: int, spared: Container[int]) -> int:
-        """Delete those below a version, except the spared ones; returns how many.
+    def delete(self, below: int, kept: Container[int]) -> int:
+        """Delete those below a version, except those in ``kept``; returns how many.
 
         A manifest is deleted before its segments, so that no incomplete checkpoint is found.
         """
-        doomed = [(name, version) for name, version in self._listed() if version < below and version not in spared]
+        doomed = [(name, version) for name, version in self._listed() if version < below and version not in kept]
         manifests = {replace(self.location, version=version).manifest for _, version in doomed}
         self.location.storage.delete(sorted(manifests))
         self.location.storage.delete([name for name, _ in doomed if name not in manifests])

@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
 
-Amiss = DamagedError | UnsupportedFormatError
+ReadingError = DamagedError | UnsupportedFormatError
 """Errors that end a reading: the log is damaged or too new, or it is truncated and a late process wrote the entry."""
 
 
 class ReadAhead(Struct, Generic[State]):
     """Entries from the published version ``start`` to ``head`` that are read and not proven yet.
 
-    ``came`` has their bytes, ``size_bytes`` in total, and the weight of each for a checkpoint; None if they are too
+    ``kept`` has their bytes, ``size_bytes`` in total, and the weight of each for a checkpoint; None if they are too
     many to keep. The state is based on the checkpoint of version ``base``; 0: on none.
     """
 
@@ -58,7 +58,7 @@ class ReadAhead(Struct, Generic[State]):
     head: Head[State]
     base: int
     size_bytes: int = 0
-    came: list[tuple[bytes, int]] | None = field(default_factory=list)
+    kept: list[tuple[bytes, int]] | None = field(default_factory=list)
 
     def take(self, head: Head[State], data: bytes, weight_bytes: int, size_max: int) -> None:
         """Add the next entry: the head after it, its bytes, and its weight with its sidecars.
@@ -67,10 +67,10 @@ class ReadAhead(Struct, Generic[State]):
         """
         self.head = head
         self.size_bytes += len(data)
-        if self.came is not None:
-            self.came.append((data, weight_bytes))
+        if self.kept is not None:
+            self.kept.append((data, weight_bytes))
             if self.size_bytes > size_max:
-                self.came = None
+                self.kept = None
 
 
 class LogTail(Generic[State]):
@@ -150,21 +150,21 @@ class LogTail(Generic[State]):
         """Return the unproven entries: those that this process has put since, if any."""
         with self._advancing:
             published, ahead = ReadAhead(self._head.version, self._head, self._base), self._ahead
-        if ahead is None or ahead.head.version <= published.start or ahead.came is None:
+        if ahead is None or ahead.head.version <= published.start or ahead.kept is None:
             return published
         if ahead.base < published.base and (rebased := self._on_base(ahead, published)):
             return rebased
-        came = ahead.came[published.start - ahead.head.version :]
-        return ReadAhead(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in came), came)
+        kept = ahead.kept[published.start - ahead.head.version :]
+        return ReadAhead(published.start, ahead.head, ahead.base, sum(len(data) for data, _ in kept), kept)
 
     def _on_base(self, reading: ReadAhead[State], published: ReadAhead[State]) -> ReadAhead[State] | None:
         """Return the entries read, rebased onto a published head with a newer checkpoint; None if impossible.
 
         With a busy writer there is always an entry in progress, and each would restore the older base.
         """
-        assert reading.came is not None
+        assert reading.kept is not None
         try:
-            for data, _ in reading.came[published.start - reading.head.version :]:
+            for data, _ in reading.kept[published.start - reading.head.version :]:
                 self.read_on(published, data)
         except (DamagedError, NotRetainedError, StorageError):
             # A sidecar or a segment cannot be read now.
@@ -173,8 +173,8 @@ class LogTail(Generic[State]):
 
     def go_on_from(self, reading: ReadAhead[State]) -> None:
         """Start the next reading at the end of this one before it is proven: the proof of the next proves both."""
-        came = None if reading.came is None else list(reading.came)
-        self._ahead = ReadAhead(reading.start, reading.head, reading.base, reading.size_bytes, came)
+        kept = None if reading.kept is None else list(reading.kept)
+        self._ahead = ReadAhead(reading.start, reading.head, reading.base, reading.size_bytes, kept)
         # The last entry was put just now.
         self._looked_s = clock.monotonic_s()
 
@@ -191,7 +191,7 @@ class LogTail(Generic[State]):
             self.last_modified_times.note(version, from_us(after.entry.last_modified_us))
         reading.take(after.head, data, weight_bytes(data, after.entry.sidecars), self.limits.ahead_bytes)
 
-    def read_to_end(self, reading: ReadAhead[State]) -> Amiss | None:
+    def read_to_end(self, reading: ReadAhead[State]) -> ReadingError | None:
         """Apply all entries that follow; one request for each, and one that finds none. What was read is not proven.
 
         Returns the error that ended the reading, for :meth:`prove`, because a truncated log explains it.
@@ -203,10 +203,12 @@ class LogTail(Generic[State]):
             return error
         return None
 
-    def prove(self, reading: ReadAhead[State], amiss: Amiss | None = None, *, log_start: int | None = None) -> bool:
+    def prove(
+        self, reading: ReadAhead[State], error: ReadingError | None = None, *, log_start: int | None = None
+    ) -> bool:
         """Publish what was read if the log start proves it; False: the log was truncated beyond, and opened again.
 
-        ``amiss`` is the error that ended the reading; it is raised if the log was not truncated. ``log_start`` is the
+        ``error`` is the error that ended the reading; it is raised if the log was not truncated. ``log_start`` is the
         one after the last request of the reading, if that is known; else it is read, if such logs are ever truncated.
         """
         around, self.proven_s = None, clock.monotonic_s()
@@ -227,9 +229,9 @@ class LogTail(Generic[State]):
             self._check_around(reading.head, around)
         if reading.head.version > reading.start:
             self._publish(reading)
-        if amiss is not None:
+        if error is not None:
             self._check_in_log(reading.head)
-            raise amiss
+            raise error
         return True
 
     def _check_around(self, head: Head[State], around: Around) -> None:
@@ -300,7 +302,7 @@ class LogTail(Generic[State]):
         """Publish the end of the reading as the head, unless another thread has published a later one."""
         with self._advancing:
             published = ReadAhead(self._head.version, self._head, self._base)
-        if reading.base < published.base and published.start < reading.head.version and reading.came is not None:
+        if reading.base < published.base and published.start < reading.head.version and reading.kept is not None:
             reading = self._on_base(reading, published) or reading
         with self._advancing:
             new = reading.head.version - self._head.version
@@ -308,10 +310,10 @@ class LogTail(Generic[State]):
                 return
             self._head, self._base = reading.head, reading.base
             self.moved_s = clock.monotonic_s()
-            if reading.came is None:
+            if reading.kept is None:
                 self.checkpoints.noted(reading.size_bytes)
             else:
-                self.checkpoints.noted(sum(weight for _, weight in reading.came[-new:]))
+                self.checkpoints.noted(sum(weight for _, weight in reading.kept[-new:]))
             self._may_be_behind = True
 
     # -- checkpoints ----------------------------------------------------------------------------------------------

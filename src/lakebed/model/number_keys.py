@@ -109,13 +109,13 @@ class WholeNumbers(FixedWidth, frozen=True, kw_only=True):
     has_exact_bounds: ClassVar[bool] = True
 
     @classmethod
-    def within(cls, kind: pa.DataType, *ends: int, sign: str = "i", **said: Any) -> Self:
+    def within(cls, kind: pa.DataType, *ends: int, sign: str = "i", **options: Any) -> Self:
         """Return the type of the numbers between two ends; without these, of all signed numbers of this width."""
         half, width = 1 << (kind.bit_width - 1), kind.bit_width // 8
         least, greatest = ends or (-half, half - 1)
         return cls(
             kind, width, least=least, greatest=greatest, half=half if sign == "i" else 0, sign=sign,
-            physical=INT64 if width == 8 else INT32, **said,
+            physical=INT64 if width == 8 else INT32, **options,
         )  # fmt: skip
 
     def content_of(self, value: Any, name: str) -> int:

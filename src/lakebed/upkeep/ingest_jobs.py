@@ -80,10 +80,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class JobPart:
-    """A file to ingest, except for the rows with keys in the ranges ``without``."""
+    """A file to ingest, except for the rows with keys in the ranges ``excluded``."""
 
     file: Source
-    without: tuple[EncodedRange, ...] = ()
+    excluded: tuple[EncodedRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ def run_ingest_task(task: IngestTask, storage: Storage, scratch: Path) -> Ingest
         pages_bytes = pages_bytes_max(target.memory_limit_bytes)
         for part in task.parts:
             for batch in read_file(part.file, encoder, pages_bytes=pages_bytes, home=storage):
-                rows = _outside(batch, part.without, layout.schema)
+                rows = _outside(batch, part.excluded, layout.schema)
                 taken += rows.num_rows
                 yield rows
 
@@ -408,10 +408,10 @@ def _change_of_source(file: Source, home: Storage) -> str | Error | None:
 def _task(job: IngestJob, state: TableState, target: IngestTarget) -> IngestTask:
     parts = []
     for request in job.requests:
-        without = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
-        parts += [JobPart(file, without) for file in request.files]
+        excluded = tuple(fence.keys for fence in state.fences if request.base_version < fence.version)
+        parts += [JobPart(file, excluded) for file in request.files]
     # A shuffle counts the rows of whole files.
-    method = Method.SORT if any(part.without for part in parts) else job.method
+    method = Method.SORT if any(part.excluded for part in parts) else job.method
     return IngestTask(clock.new_id(), method, tuple(parts), target)
 
 

@@ -296,8 +296,8 @@ def _check_members(batch: pa.RecordBatch, schema: Schema, before: int, name: str
             )
 
 
-def _check_nulls(batch: pa.RecordBatch, without: Sequence[str], name: str) -> None:
-    for column in without:
+def _check_nulls(batch: pa.RecordBatch, columns: Sequence[str], name: str) -> None:
+    for column in columns:
         if batch.column(column).null_count:
             raise Code.VALUE_NULL(f"{name} has a null in {column}, which is not nullable", column=column)
 

@@ -144,10 +144,10 @@ def on_after_an_unclear_put(patch):
 def the_log_start_does_not_matter(patch):
     """What was created is ours, and what is missing has never been there."""
 
-    def prove(tail, reading, amiss=None, **_):
+    def prove(tail, reading, error=None, **_):
         tail._publish(reading)
-        if amiss is not None:
-            raise amiss
+        if error is not None:
+            raise error
         return True
 
     patch.setattr(LogTail, "prove", prove)

@@ -13,7 +13,7 @@ from lakebed import Schema
 from lakebed.files.parquet import page_decoder
 from lakebed.files.parquet.footer import read_footer
 from lakebed.files.parquet.open_files import OpenFile
-from lakebed.files.parquet.page_decoder import APART_CUTS, CACHED_PAGES, THREADS_BYTES, Cut, decoded
+from lakebed.files.parquet.page_decoder import CACHED_PAGES, DICTIONARY_CUTS, THREADS_BYTES, Cut, decoded
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
 from tests.unit.read.cases import files_kept_in
@@ -87,7 +87,7 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
     along = data.draw(st.lists(st.sampled_from([name for name in SCHEMA.names if name not in names] or names)))
     cuts, expected = [], []
     cache = ReadCache(data.draw(st.sampled_from([0, 1 << 16, 1 << 20])))
-    for _ in range(data.draw(st.integers(1, 6) | st.integers(APART_CUTS, APART_CUTS + 2))):
+    for _ in range(data.draw(st.integers(1, 6) | st.integers(DICTIONARY_CUTS, DICTIONARY_CUTS + 2))):
         number = data.draw(st.integers(0, FILES - 1))
         path, footer, table = files[number]
         position = data.draw(st.integers(0, number))
@@ -189,7 +189,7 @@ def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dict
             made.append((set(self.schema_arrow.names), self.num_row_groups))
 
     monkeypatch.setattr(page_decoder, "ParquetReader", Noting)
-    rows = [range(start, start + 50) for start in range(0, 100 * APART_CUTS, 100)]
+    rows = [range(start, start + 50) for start in range(0, 100 * DICTIONARY_CUTS, 100)]
     cuts = [Cut(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
     found = decoded(cuts, [SCHEMA.by_name[name] for name in ("k", "few")])
     assert sorted(made, key=str) == [({"few"}, len(cuts)), ({"k"}, 1)]

@@ -136,7 +136,7 @@ def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_anot
     old, new = sorted(snapshot.state.files_of(1), key=lambda file: -file.rows)
     opened = {file.id: snapshot.reader.open(file, SCHEMA) for file in (old, new)}
     keys = [SCHEMA.codec.encode_key((n,)) for n in (48, 49, 50, 51)]
-    request = ReadRequest(table.schema, ALL_KEYS, ("v",), among=KeyList.of(table.schema, keys))
+    request = ReadRequest(table.schema, ALL_KEYS, ("v",), key_list=KeyList.of(table.schema, keys))
     parts = [PartKeys(1, 0, 2, (new,)), PartKeys(2, 2, 4, (old,))]
     found = read_keys(parts, opened, request, files_kept_in())
     assert found.column("v").to_pylist() == ["48-1048", "49-1049", "50-50", "51-51"]

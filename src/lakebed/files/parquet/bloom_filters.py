@@ -139,7 +139,9 @@ class HashedKeys:
         self._keys = keys
         self._hashes: dict[int, Hashes] = {}
 
-    def may_be_in(self, file: PagedFile, group: RowGroup, among: range) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
+    def may_be_in(
+        self, file: PagedFile, group: RowGroup, key_indices: range
+    ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
         """Return whether each key of a range of indices may be in a row group; None if it has no filter over whole
         keys.
 
@@ -149,7 +151,7 @@ class HashedKeys:
         if len(filters) != 1 or (len(self._fields) > 1 and filters[0][0] != WHOLE_KEY):
             return None
         ((field, byte_range),) = filters
-        hashes = self._hashed(field)[among.start : among.stop]
+        hashes = self._hashed(field)[key_indices.start : key_indices.stop]
         blocks = _blocks(file, byte_range, hashes >> np.uint64(32))
         return None if blocks is None else _have(blocks, hashes)
 

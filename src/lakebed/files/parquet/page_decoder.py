@@ -184,7 +184,7 @@ evict the pages that lookups need."""
 _ENTRY_BYTES = 500
 """The bytes of a cached page besides its buffers: its name, and the Python and Arrow objects around the buffers."""
 
-APART_CUTS = 8
+DICTIONARY_CUTS = 8
 """From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
 pages of the other columns then form one row group, which takes a quarter less time to decode."""
 
@@ -221,18 +221,18 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     fields: Sequence[Field],
     search: Search,
     *,
-    along: bool,
+    single_pass: bool,
     arrow: pa.Schema,
 ) -> pa.RecordBatch | None:
     """Return the rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
 
-    ``keys`` are decoded first, the other ``fields`` only for the rows found. With ``along`` they are decoded together,
-    which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
+    ``keys`` are decoded first, the other ``fields`` only for the rows found. In a ``single_pass`` all are decoded at
+    once, which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
     """
     starts = [0]
     for cut in cuts:
         starts.append(starts[-1] + len(cut.rows))
-    key_columns = read_columns(cuts, keys, fields if along else ())
+    key_columns = read_columns(cuts, keys, fields if single_pass else ())
     hits = search(key_columns, starts)
     indices = [index for index, positions in enumerate(hits) if len(positions)]
     if not indices:
@@ -256,10 +256,10 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     return pa.RecordBatch.from_arrays(columns, schema=arrow)
 
 
-def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], extras: Sequence[Field] = ()) -> dict[str, pa.Array]:
     """Return all rows of some cuts, one cut after another, by field name; null if the file has no such column.
 
-    The result includes those of the fields ``along`` that cost little besides the others; see :func:`decoded`.
+    The result includes those of the fields ``extras`` that cost little besides the others; see :func:`decoded`.
     """
     unpaged: set[int] = set()
     for cut in cuts:
@@ -267,9 +267,9 @@ def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[F
         if len(footer.paged) < len(footer.names):
             unpaged.update(footer.names.keys() - footer.paged)
     if not unpaged:
-        return decoded(cuts, fields, along)
+        return decoded(cuts, fields, extras)
     paged = [field for field in fields if field.id not in unpaged]
-    columns = decoded(cuts, paged, [field for field in along if field.id not in unpaged]) if paged else {}
+    columns = decoded(cuts, paged, [field for field in extras if field.id not in unpaged]) if paged else {}
     whole = [field for field in fields if field.id in unpaged]
     if whole:
         parts = [_from_row_group(cut, whole) for cut in cuts]
@@ -309,19 +309,19 @@ def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
-def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field] = ()) -> dict[str, pa.Array]:
+def decoded(cuts: Sequence[Cut], fields: Sequence[Field], extras: Sequence[Field] = ()) -> dict[str, pa.Array]:
     """Return the rows of some cuts, one after another, by field name; null if the file has no such column.
 
-    Each page that has any of them is read once. The result includes those of the fields ``along`` whose pages end at
+    Each page that has any of them is read once. The result includes those of the fields ``extras`` whose pages end at
     the same rows as those of ``fields``: one more column costs less than another call. Raises OSError or ArrowException
     if a page is damaged.
     """
-    wanted = {one.id: one for one in (*fields, *along)}
+    wanted = {one.id: one for one in (*fields, *extras)}
     numbers = tuple(wanted)
     needed = {one.id for one in fields}
     pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
-    apart = len(cuts) >= APART_CUTS
-    shapes = [_by_shape(cut, numbers, needed, apart=apart) for cut in cuts]
+    by_dictionary = len(cuts) >= DICTIONARY_CUTS
+    shapes = [_by_shape(cut, numbers, needed, by_dictionary=by_dictionary) for cut in cuts]
     parts = [[_Part(cut, columns) for columns in shaped] for cut, shaped in zip(cuts, shapes, strict=True)]
     missing = _without_cached([part for shaped in parts for part in shaped])
     if missing:
@@ -339,12 +339,12 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], along: Sequence[Field]
 
 
 def _by_shape(
-    cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, apart: bool
+    cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, by_dictionary: bool
 ) -> Collection[list[tuple[Pages, PageSelection]]]:
     """Return the pages of a cut, in groups of columns whose pages end at the same rows.
 
-    If ``apart``, columns with a dictionary form groups of their own. Columns that are not ``needed`` are included only
-    if their pages end as those of a needed one.
+    If ``by_dictionary``, columns with a dictionary form groups of their own. Other columns than the ``needed`` are
+    included only if their pages end as those of a needed one.
     """
     shared: dict[tuple[object, bool], list[tuple[Pages, PageSelection]]] = {}
     shapes: set[object] = set()
@@ -357,7 +357,9 @@ def _by_shape(
         if pages.number in needed:
             shapes.add(picked.shape)
         if picked.shape in shapes:
-            shared.setdefault((picked.shape, apart and pages.chunk.dictionary is not None), []).append((pages, picked))
+            shared.setdefault((picked.shape, by_dictionary and pages.chunk.dictionary is not None), []).append(
+                (pages, picked)
+            )
     return shared.values()
 
 

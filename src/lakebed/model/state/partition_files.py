@@ -37,8 +37,8 @@ CACHED_MAX = 16_384
 class _Change(Struct, frozen=True):
     """The changes of one partition since the base: ids of dropped files, and added files."""
 
-    gone: frozenset[str] = frozenset()
-    came: Held = ()
+    removals: frozenset[str] = frozenset()
+    additions: Held = ()
 
 
 _NONE = _Change()
@@ -46,25 +46,25 @@ _NONE = _Change()
 
 def _merge(base: Mapping[int, Held], partition: int, change: _Change) -> Held | None:
     references = base.get(partition, ())
-    kept = [one for one in references if one.file.id not in change.gone] if change.gone else references
-    return (*kept, *change.came) or None
+    kept = [one for one in references if one.file.id not in change.removals] if change.removals else references
+    return (*kept, *change.additions) or None
 
 
 def _compose(old: _Change, new: _Change) -> _Change:
-    if not new.gone:
-        return _Change(old.gone, (*old.came, *new.came))
+    if not new.removals:
+        return _Change(old.removals, (*old.additions, *new.additions))
     # A file that was added since the base, and is not in it, leaves no trace.
-    gone = old.gone | new.gone.difference([one.file.id for one in old.came])
-    return _Change(gone, (*(one for one in old.came if one.file.id not in new.gone), *new.came))
+    removals = old.removals | new.removals.difference([one.file.id for one in old.additions])
+    return _Change(removals, (*(one for one in old.additions if one.file.id not in new.removals), *new.additions))
 
 
 def _since(change: _Change, then: _Change) -> _Change:
-    count = len(then.came)
-    if change.gone == then.gone and change.came[:count] == then.came:
-        return _Change(frozenset(), change.came[count:])
+    count = len(then.additions)
+    if change.removals == then.removals and change.additions[:count] == then.additions:
+        return _Change(frozenset(), change.additions[count:])
     # Drop all files that the earlier change added, and add those that are still there. A partition refers to a file
     # once, so a file that was added again had been dropped before.
-    return _Change((change.gone - then.gone).union(one.file.id for one in then.came), change.came)
+    return _Change((change.removals - then.removals).union(one.file.id for one in then.additions), change.additions)
 
 
 _FILES: MergeOperator[int, Held] = MergeOperator(_merge, _compose, _since)
@@ -92,10 +92,10 @@ class _Cache:
         change_then, references = self._held.get(partition, (change, None))
         if references is None or change_then is change:
             return references
-        count = len(change_then.came)
-        if change.gone != change_then.gone or change.came[:count] != change_then.came:
+        count = len(change_then.additions)
+        if change.removals != change_then.removals or change.additions[:count] != change_then.additions:
             return None
-        references = (*references, *change.came[count:])
+        references = (*references, *change.additions[count:])
         self.keep(partition, change, references)
         return references
 
@@ -145,32 +145,32 @@ class PartitionFiles(Mapping[int, Held]):
         left. Reads neither.
         """
         new, old = self._delta.get(partition, _NONE), earlier._delta.get(partition, _NONE)
-        if new.gone is old.gone and new.came[: len(old.came)] == old.came:
-            return new.came[len(old.came) :], ()
-        before, after = {one.file.id for one in old.came}, {one.file.id for one in new.came}
+        if new.removals is old.removals and new.additions[: len(old.additions)] == old.additions:
+            return new.additions[len(old.additions) :], ()
+        before, after = {one.file.id for one in old.additions}, {one.file.id for one in new.additions}
         # Files that the base has, and that were there before.
-        before |= new.gone - old.gone
-        return [one for one in new.came if one.file.id not in before], before - after
+        before |= new.removals - old.removals
+        return [one for one in new.additions if one.file.id not in before], before - after
 
     def exceeds(self, partition: int, count: int) -> bool:
         """Return whether the partition has more than ``count`` files. Decodes none; reads only segments large
         enough.
         """
         change = self._delta.get(partition, _NONE)
-        room = count - len(change.came) + len(change.gone)
+        room = count - len(change.additions) + len(change.removals)
         if room < 0:
             return True
         if isinstance(self.base, Columns):
             return self.base.length(partition, "file", bytes_min=room * FACTS_BYTES) > room
         return len(self.base.get(partition, ())) > room
 
-    def added(self, came: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
+    def added(self, additions: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
         """Return a table with these files appended to those of their partitions."""
-        return self._with({partition: _Change(came=tuple(files)) for partition, files in came.items()})
+        return self._with({partition: _Change(additions=tuple(files)) for partition, files in additions.items()})
 
-    def dropped(self, gone: Mapping[int, Collection[str]]) -> PartitionFiles:
+    def dropped(self, removals: Mapping[int, Collection[str]]) -> PartitionFiles:
         """Return a table without the files of these ids, by partition. Requires that the partitions have them."""
-        return self._with({partition: _Change(gone=frozenset(ids)) for partition, ids in gone.items()})
+        return self._with({partition: _Change(removals=frozenset(ids)) for partition, ids in removals.items()})
 
     def rebased(self, base: Mapping[int, Held]) -> PartitionFiles:
         """Return the same mapping over a base that includes all changes. The cache is kept."""

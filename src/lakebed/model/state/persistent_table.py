@@ -98,10 +98,10 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
             trail = trail[0]
         return keys if self._base is earlier._base else self._delta.keys()
 
-    def updated(self, changed: Mapping[K, V], gone: Iterable[K] = ()) -> PersistentTable[K, V]:
-        """Return a table with these values and without the keys of ``gone``. Raises KeyError if one is missing."""
+    def updated(self, changed: Mapping[K, V], deletions: Iterable[K] = ()) -> PersistentTable[K, V]:
+        """Return a table with these values and without the keys of ``deletions``. Raises KeyError if one is missing."""
         changes: dict[K, V | None] = dict(changed)
-        for key in gone:
+        for key in deletions:
             if key not in self:
                 raise KeyError(key)
             changes[key] = None

@@ -217,8 +217,10 @@ def _all(rows: Rows, kind: ChangeKind) -> Changed:
 def _pairs(before: Rows, after: Rows, *, merged: bool) -> pa.RecordBatch:
     """Return the changes, in no order: key, kind, and the position of the row among those of both sides."""
     doubled = _doubled(before, after)
-    singles = [_positions(side.keys, doubled, among=False) for side in (before, after)]
-    past, present = (side.keys.take(of_integers(some)) for side, some in zip((before, after), singles, strict=True))
+    singles = [_positions(side.keys, doubled, members=False) for side in (before, after)]
+    past, present = (
+        side.keys.take(of_integers(positions)) for side, positions in zip((before, after), singles, strict=True)
+    )
     match = pc.index_in(past, value_set=present)
     paired = booleans(match.is_valid())
     ours, theirs = singles[0][paired], singles[1][integers(match.drop_null().cast(pa.int64()))]
@@ -235,18 +237,18 @@ def _pairs(before: Rows, after: Rows, *, merged: bool) -> pa.RecordBatch:
         (ChangeKind.INSERT, after, came, len(before)),
         (ChangeKind.INSERT, after, more_came, len(before)),
     ]
-    keys = pa.concat_arrays([side.keys.take(of_integers(some)) for _, side, some, _ in parts])
-    numbers = np.concatenate([np.full(len(some), kind, np.int64) for kind, _, some, _ in parts])
-    rows = np.concatenate([some + offset for _, _, some, offset in parts])
+    keys = pa.concat_arrays([side.keys.take(of_integers(positions)) for _, side, positions, _ in parts])
+    numbers = np.concatenate([np.full(len(positions), kind, np.int64) for kind, _, positions, _ in parts])
+    rows = np.concatenate([positions + offset for _, _, positions, offset in parts])
     return pa.RecordBatch.from_arrays([keys, of_integers(numbers), of_integers(rows)], ["key", "kind", "row"])
 
 
-def _positions(keys: pa.Array, some: Sequence[bytes], *, among: bool) -> Integers:
+def _positions(keys: pa.Array, wanted: Sequence[bytes], *, members: bool) -> Integers:
     """Return the positions of the keys that are among some, or are not."""
-    if not some:
-        return np.arange(0 if among else len(keys))
-    found = booleans(pc.is_in(keys, value_set=of_binary(some)))
-    return np.flatnonzero(found if among else ~found)
+    if not wanted:
+        return np.arange(0 if members else len(keys))
+    found = booleans(pc.is_in(keys, value_set=of_binary(wanted)))
+    return np.flatnonzero(found if members else ~found)
 
 
 def _doubled(before: Rows, after: Rows) -> list[bytes]:
@@ -260,14 +262,14 @@ def _doubled(before: Rows, after: Rows) -> list[bytes]:
 
 def _unmatched(before: Rows, after: Rows, keys: Sequence[bytes]) -> tuple[Integers, Integers]:
     """Return the rows with one of these keys that the other side has fewer times, by position."""
-    sides = [(side, _positions(side.keys, keys, among=True)) for side in (before, after)]
-    texts = [_texts(side.rows.take(of_integers(some))) for side, some in sides]
+    sides = [(side, _positions(side.keys, keys, members=True)) for side in (before, after)]
+    texts = [_texts(side.rows.take(of_integers(positions))) for side, positions in sides]
     missing = [Counter(texts[0]), Counter(texts[1])]
     missing = [missing[0] - missing[1], missing[1] - missing[0]]
     found = []
-    for (_, some), ours, left in zip(sides, texts, missing, strict=True):
+    for (_, positions), ours, left in zip(sides, texts, missing, strict=True):
         chosen = []
-        for position, text in zip(some.tolist(), ours, strict=True):
+        for position, text in zip(positions.tolist(), ours, strict=True):
             if left[text] > 0:
                 left[text] -= 1
                 chosen.append(position)
@@ -530,9 +532,9 @@ def _among(batches: Iterable[pa.RecordBatch], keys: Sequence[bytes] | None, sche
         return
     import pyarrow.compute as pc
 
-    some = of_binary(keys)
+    only = of_binary(keys)
     for batch in batches:
-        yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=some))
+        yield batch.filter(pc.is_in(schema.codec.encode_columns(batch), value_set=only))
 
 
 def version_of(table: TableVersions, name: str, moment: Any, newest: TableState) -> int:

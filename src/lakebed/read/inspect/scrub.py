@@ -154,9 +154,9 @@ class RowsCheck:
                 yield Problem(
                     "bounds", f"has {self._key(found)} as its {which} key, where the table has {self._key(expected)}"
                 )
-        yield from self._ranks_amiss()
+        yield from self._check_ranks()
 
-    def _ranks_amiss(self) -> Iterator[Problem]:
+    def _check_ranks(self) -> Iterator[Problem]:
         ranks = self._ranks.summary()
         for keys, held in self._slices:
             low, exact_low = ranks.rank(keys.min)
@@ -398,16 +398,16 @@ def _scrub_one(storage: Storage, state: TableState, used: Used, options: _Option
     yield from findings
     try:
         with storage.fetch(name) as path:
-            amiss = _bytes_amiss(path, file, name)
-            if amiss is not None:
-                error = locate_damage(Code.DATA_FILE_DAMAGED(amiss), storage, state.table, file)
+            fault = _fault_of_bytes(path, file, name)
+            if fault is not None:
+                error = locate_damage(Code.DATA_FILE_DAMAGED(fault), storage, state.table, file)
                 yield damage("file_damaged", error.message, _RESTORE_OR_REMOVE)
                 return
             if options.rows:
                 # Imports what decodes Parquet, which a verification of names and sizes does not need.
                 check = RowsCheck(file, used.slices, state.created, summary, state.merge)
                 yield from (
-                    _finding(name, problem) for problem in _rows_amiss(path, check, use_threads=options.use_threads)
+                    _finding(name, problem) for problem in _check_rows(path, check, use_threads=options.use_threads)
                 )
     except NotFoundError:
         yield damage("file_missing", f"{name} is missing", _RESTORE_OR_REMOVE)
@@ -425,7 +425,7 @@ _RESTORE_OR_REMOVE = (
 )
 
 
-def _bytes_amiss(path: Path, file: DataFile, name: str) -> str | None:
+def _fault_of_bytes(path: Path, file: DataFile, name: str) -> str | None:
     found = digest_file(path)
     if found.size_bytes != file.size_bytes:
         return f"{name} has {found.size_bytes} bytes; {file.size_bytes} were written"
@@ -449,7 +449,7 @@ def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary |
         return None, [damage("summary_damaged", f"{name} cannot be read: {error.message}", remedy)]
 
 
-def _rows_amiss(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[Problem]:
+def _check_rows(path: Path, check: RowsCheck, *, use_threads: bool) -> Iterator[Problem]:
     """Return the problems of the rows of a file whose bytes have the right digest."""
     import pyarrow.parquet as pq
 

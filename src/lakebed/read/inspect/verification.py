@@ -96,10 +96,12 @@ def verify(
         # If the log is damaged, a checkpoint may have files that were added later.
         known = max((found.head, *found.reference_heads.values()), key=lambda one: one.version).state
         used = used_files(known)
-        amiss, checked = _check_files(storage, known, used, deep)
-        latest = known if any(finding.damage for finding in findings) or not amiss else log.follow()
+        file_findings, checked = _check_files(storage, known, used, deep)
+        latest = known if any(finding.damage for finding in findings) or not file_findings else log.follow()
         # A file whose references were dropped meanwhile may have been deleted.
-        live = ((one, f) for one, f in amiss if one.file.id in latest.files and latest.files[one.file.id].references)
+        live = (
+            (one, f) for one, f in file_findings if one.file.id in latest.files and latest.files[one.file.id].references
+        )
         findings = [*findings, *(located_in(finding, one, known, storage) for one, finding in live)]
         objects = sum(len(object_names(table_id, one.file)) for one in used)
     return VerificationReport(
@@ -144,7 +146,7 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
         checkpoint, findings = _newest(log)
         if checkpoint is not None:
             heads["the checkpoint"] = checkpoint
-        retained, amiss_retained = _retained(log)
+        retained, retained_findings = _retained(log)
         heads |= {f"the checkpoint retained at {version}": claim for version, claim in retained.items()}
         # A store may list an object twice.
         listed = sorted(set(log.backend.versions()))
@@ -152,7 +154,7 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
         head, broken = _replay(log, table_id, base or _EMPTY, heads)
         if log.log_start() == log_start:
             break
-    findings += amiss_retained
+    findings += retained_findings
     if base is None:
         findings.append(
             damage("truncated", f"the log is truncated up to {log_start}, and no later checkpoint can be read")
@@ -187,17 +189,19 @@ def _check_files(
     by_id = {one.file.id: one for one in used}
     files = [one.file for one in used]
     sizes = _sizes(storage, state.table, files)
-    amiss = [(by_id[file], finding) for file, finding in objects_amiss(state.table, files, sizes)]
+    file_findings = [(by_id[file], finding) for file, finding in check_objects(state.table, files, sizes)]
     if deep is None:
-        return amiss, None
+        return file_findings, None
     sample = deep.share < 1
     seed = (clock.chance(None).getrandbits(32) if deep.seed is None else deep.seed) if sample else None
     chosen = list(used) if seed is None else sampled(used, deep.share, seed)
     # A missing or truncated file is not read.
-    damaged = {one.file.id for one, finding in amiss if finding.damage}
-    amiss += scrub(storage, state, [one for one in chosen if one.file.id not in damaged], deep)
+    damaged = {one.file.id for one, finding in file_findings if finding.damage}
+    file_findings += scrub(storage, state, [one for one in chosen if one.file.id not in damaged], deep)
     size_bytes, of_bytes = (sum(one.file.size_bytes for one in some) for some in (chosen, used))
-    return amiss, Scrubbed(len(chosen), len(used), size_bytes, of_bytes, sum(one.file.rows for one in chosen), seed)
+    return file_findings, Scrubbed(
+        len(chosen), len(used), size_bytes, of_bytes, sum(one.file.rows for one in chosen), seed
+    )
 
 
 def _newest(log: Log[TableState, Proposal, Transaction]) -> tuple[Head[TableState] | None, list[Finding]]:
@@ -284,21 +288,21 @@ def _sizes(storage: Storage, table_id: str, files: Iterable[DataFile]) -> dict[s
     return {listed.name: listed.size_bytes for listed in listing if listed.name in names}
 
 
-def objects_amiss(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, int]) -> list[tuple[str, Finding]]:
+def check_objects(table_id: str, files: Iterable[DataFile], sizes: Mapping[str, int]) -> list[tuple[str, Finding]]:
     """Findings about objects of the files that are missing or have another size, with the file's id. Pure."""
-    amiss = []
+    file_findings = []
     for file in files:
         name, summary = data_name(table_id, file), summary_name(table_id, file)
         size_bytes = sizes.get(name)
         if size_bytes is None:
-            amiss.append((file.id, damage("file_missing", f"{name} is missing")))
+            file_findings.append((file.id, damage("file_missing", f"{name} is missing")))
         elif size_bytes != file.size_bytes:
             text = f"{name} has {size_bytes} bytes; {file.size_bytes} were written"
-            amiss.append((file.id, damage("file_size", text)))
+            file_findings.append((file.id, damage("file_size", text)))
         if file.summarised and summary not in sizes:
             remedy = "nothing is lost: it is computed from its file when it is needed"
-            amiss.append((file.id, note("summary_missing", f"{summary} is missing", remedy)))
-    return amiss
+            file_findings.append((file.id, note("summary_missing", f"{summary} is missing", remedy)))
+    return file_findings
 
 
 def numbering(versions: Sequence[int], applied: int = 0) -> list[Finding]:

@@ -54,9 +54,9 @@ def read_keys(
 
     ``opened`` has the files of the parts by id; each has a path, or pages for all columns that are read.
     """
-    assert request.among is not None, "a multi-get has a list of keys"
+    assert request.key_list is not None, "a multi-get has a list of keys"
     overlap = any(len(part.files) > 1 for part in parts)
-    search = _Search(files, request, request.among, multi_get_fields(request, sorted_rows=overlap))
+    search = _Search(files, request, request.key_list, multi_get_fields(request, sorted_rows=overlap))
     tables = [empty_table(pa.schema([("", pa.int64()), *((field.name, field.stored_type) for field in search.fields)]))]
     for rows, statistics in _decoded(_batches(_probes(parts, opened, search), search)):
         request.statistics.add(statistics)
@@ -155,12 +155,12 @@ class _Candidate:
     part: PartKeys
     opened: OpenFile
     position: int
-    among: range
+    key_indices: range
 
     def probe(self, search: _Search) -> tuple[_Probe | None, ReadStatistics]:
         """Assign the keys to pages; None if no page may have any. Also returns the statistics. For any thread."""
         group, statistics = self.opened.footer.groups[self.position], ReadStatistics()
-        indices = np.array(self.among)
+        indices = np.array(self.key_indices)
         if not self.opened.footer.paged:
             low = np.zeros(len(indices), np.int64)
             whole = np.array([0, group.rows])
@@ -170,7 +170,7 @@ class _Candidate:
         may_be_in = None
         with search.paged(self.opened, statistics) as file:
             if self._worth_filtering(file, group):
-                may_be_in = search.keys.hashed.may_be_in(file, group, self.among)
+                may_be_in = search.keys.hashed.may_be_in(file, group, self.key_indices)
             if may_be_in is not None:
                 indices = indices[may_be_in]
             key_pages = file.key_pages(self.position, group) if len(indices) else None
@@ -193,7 +193,7 @@ class _Candidate:
     def _worth_filtering(self, file: PagedFile, group: RowGroup) -> bool:
         # With more keys than rows every page matches. For a single file on a store, the filter costs the same round
         # trip as the page.
-        return len(self.among) <= group.rows and (len(self.part.files) > 1 or not file.is_remote)
+        return len(self.key_indices) <= group.rows and (len(self.part.files) > 1 or not file.is_remote)
 
 
 def _probes(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Probe]:
@@ -219,9 +219,9 @@ def _candidates(
             fences = candidate_file.footer.fences
             for position, (start, end) in enumerate(zip(fences.starts, fences.ends, strict=True)):
                 first = bisect_left(keys, start, part.first, part.last)
-                among = range(first, bisect_left(keys, end, first, part.last))
-                if among:
-                    yield _Candidate(part, candidate_file, position, among)
+                key_indices = range(first, bisect_left(keys, end, first, part.last))
+                if key_indices:
+                    yield _Candidate(part, candidate_file, position, key_indices)
 
 
 def _batches(probes: Iterator[_Probe], search: _Search) -> Iterator[_Batch]:
@@ -278,7 +278,7 @@ class _Batch:
         # The other fields are decoded with the keys if nearly every page has a row to return, and always for files on
         # a store, where another round trip takes longer than decoding a page in vain.
         arrow = pa.schema([(field.name, field.stored_type) for field in fields])
-        rows = read_rows(cuts, schema.row_key, fields, find, along=certain, arrow=arrow)
+        rows = read_rows(cuts, schema.row_key, fields, find, single_pass=certain, arrow=arrow)
         columns = empty_table(arrow).columns if rows is None else rows.columns
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 

@@ -166,7 +166,7 @@ class PageReader:
 
         arrow = request.schema.arrow_of([field.name for field in fields])
         few = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
-        rows = read_rows(cuts, request.schema.row_key, fields, search, along=few, arrow=arrow)
+        rows = read_rows(cuts, request.schema.row_key, fields, search, single_pass=few, arrow=arrow)
         return self._in_order(rows, files, request)
 
     @staticmethod

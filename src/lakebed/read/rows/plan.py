@@ -68,10 +68,10 @@ class QueryPlan(Struct, frozen=True):
         return not shown.sql or all(shown.shows_all(file) for query in self.partitions for file in query.files)
 
 
-def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None = None) -> QueryPlan:
+def plan(state: TableState, ranges: Sequence[EncodedRange], key_set: KeySet | None = None) -> QueryPlan:
     """Return the plan of a query for all rows with a key in any of the ranges, each row once.
 
-    ``among`` is the key set of the caller's predicate, over all fields of the sort order (:attr:`Schema.order`). Files
+    ``key_set`` is that of the caller's predicate, over all fields of the sort order (:attr:`Schema.order`). Files
     without a key of it, by their bounds, are left out. If rows are merged, only the fields that they are merged by
     count: a row of a file that is left out for another field may supersede a row of a file that is not.
     """
@@ -91,7 +91,9 @@ def plan(state: TableState, ranges: Sequence[EncodedRange], among: KeySet | None
         considered += len(files)
         if shown.times is not None:
             files = tuple([file for file in files if not shown.hides_all(file)])
-        partitions += _partition_query(partition, files if among is None else _matching(files, among, fields), inner)
+        partitions += _partition_query(
+            partition, files if key_set is None else _matching(files, key_set, fields), inner
+        )
     return QueryPlan(tuple(partitions), state.created, len(inside), considered, state.merge, shown)
 
 
@@ -136,17 +138,17 @@ def coarser(
     For callers that evaluate their predicate on each row: the joined ranges have more rows, but none outside the ranges
     ``within``, which the predicate does not check. One more range costs as much as ``rows_a_range`` rows.
     """
-    apart = list(iter_ranges(within))
-    return replace(found, partitions=tuple(_coarser(partition, apart, rows_a_range) for partition in found.partitions))
+    bounds = list(iter_ranges(within))
+    return replace(found, partitions=tuple(_coarser(partition, bounds, rows_a_range) for partition in found.partitions))
 
 
-def _coarser(partition: PartitionQuery, apart: Sequence[EncodedRange], rows_a_range: int) -> PartitionQuery:
+def _coarser(partition: PartitionQuery, bounds: Sequence[EncodedRange], rows_a_range: int) -> PartitionQuery:
     if (
         len(partition.ranges) < RANGES_MIN
         or sum(file.rows for file in partition.files) > len(partition.ranges) * rows_a_range
     ):
         return partition
-    begins = [keys.min for keys in apart]
+    begins = [keys.min for keys in bounds]
     joined = [list(group) for _, group in groupby(partition.ranges, lambda keys: bisect_right(begins, keys.min))]
     return replace(partition, ranges=tuple(EncodedRange(group[0].min, group[-1].max) for group in joined))
 

@@ -233,7 +233,7 @@ class PointLookup:
             return positions if limit is None else page_read.limited(positions, cuts, limit)
 
         arrow = schema.arrow if fields is schema.fields else schema.arrow_of(field.name for field in fields)
-        rows = read_rows(cuts, schema.row_key, fields, search, along=sure, arrow=arrow)
+        rows = read_rows(cuts, schema.row_key, fields, search, single_pass=sure, arrow=arrow)
         return [] if rows is None else [rows]
 
 

@@ -197,16 +197,16 @@ class _Cursor:
             self._next = (position + 1, 0) if stop == len(starts) else self._next
         return []
 
-    def _of_rows(self, cut: Cut, wanted: EncodedRange, around: EncodedRange) -> list[bytes]:
-        """Return the distinct prefixes of those of the rows whose key is wanted; all of their keys lie ``around``."""
+    def _of_rows(self, cut: Cut, wanted: EncodedRange, extent: EncodedRange) -> list[bytes]:
+        """Return the distinct prefixes of those of the rows whose key is wanted; all of their keys lie ``extent``."""
         # To compare with the ends of the range takes whole keys; a prefix compares with the successor of another. Where
         # all keys around are in the range, nothing is compared with its beginning, which may have the first prefix.
-        inside = self._keys.covers(around)
+        inside = self._keys.covers(extent)
         codec = self._prefix if inside else self._schema.codec
         columns = read_columns([cut], codec.fields)
         names = [field.name for field in codec.fields]
         rows = pa.RecordBatch.from_arrays([columns[name] for name in names], names)
-        first = 0 if wanted.min <= around.min else codec.lower_rank(rows, wanted.min, 0, rows.num_rows)
+        first = 0 if wanted.min <= extent.min else codec.lower_rank(rows, wanted.min, 0, rows.num_rows)
         last = rows.num_rows
         if not inside and wanted.max is not None:
             last = codec.lower_rank(rows, wanted.max, first, last)

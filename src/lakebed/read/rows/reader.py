@@ -187,12 +187,12 @@ class Reader:
         if keys:
             counted = ReadStatistics() if statistics is None else statistics
             bounds = EncodedRange(keys[0], successor(keys[-1]))
-            among = KeyList.of(state.created, keys)
+            key_list = KeyList.of(state.created, keys)
             request = ReadRequest(
                 state.created,
                 bounds,
                 tuple(schema.names),
-                among=among,
+                key_list=key_list,
                 statistics=counted,
                 merge=state.merge,
                 limits=self.limits,

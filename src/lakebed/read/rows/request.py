@@ -133,7 +133,7 @@ LIMITS = ReadLimits()
 class ReadRequest(Struct, frozen=True):
     """At most ``limit`` rows with keys in a range, as rows of the schema, with the columns ``names``.
 
-    ``point`` is set if the range is a single key, ``among`` if only the keys of a list are requested. Rows for which
+    ``point`` is set if the range is a single key, ``key_list`` if only the keys of a list are requested. Rows for which
     ``where`` is not true are left out and do not count for the limit. With ``reverse`` the last row comes first.
     Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of the schema
     ``merged_as``. ``statistics`` counts the work of the read, ``limits`` bounds it.
@@ -147,7 +147,7 @@ class ReadRequest(Struct, frozen=True):
     point: Point | None = None
     reverse: bool = False
     statistics: ReadStatistics = field(default_factory=ReadStatistics)
-    among: KeyList | None = None
+    key_list: KeyList | None = None
     merge: MergeMode = KEEP_ALL
     merged_as: Schema | None = None
     limits: ReadLimits = LIMITS

@@ -71,7 +71,7 @@ class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
         return self.expires is not None and now >= self.expires
 
 
-Amiss = DamagedError | UnsupportedFormatError
+ObjectError = DamagedError | UnsupportedFormatError
 """Errors of one object, which concern nothing else."""
 
 
@@ -169,8 +169,8 @@ class _Known:
     tokens: Mapping[str, AccessToken]
     """By digest: a digest is looked up, not compared, and tells nothing of others."""
     roles: Mapping[str, Role]
-    damaged_tokens: Mapping[str, Amiss]
-    damaged_roles: Mapping[str, Amiss]
+    damaged_tokens: Mapping[str, ObjectError]
+    damaged_roles: Mapping[str, ObjectError]
     read_s: float
 
 
@@ -180,7 +180,7 @@ class AccessList:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lock = threading.Lock()
-        self._tokens: dict[str, AccessToken | Amiss] = {}
+        self._tokens: dict[str, AccessToken | ObjectError] = {}
         self._known: _Known | None = None
         self._reading: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "lakebed-access")
@@ -262,11 +262,11 @@ class AccessList:
         for name in self._tokens.keys() - names:
             del self._tokens[name]
         tokens = {token.digest: token for token in self._tokens.values() if isinstance(token, AccessToken)}
-        amiss = {name: token for name, token in self._tokens.items() if not isinstance(token, AccessToken)}
+        damaged_tokens = {name: token for name, token in self._tokens.items() if not isinstance(token, AccessToken)}
         found = {name: _or_error(_role_of, name, data) for name, data in sorted(_stored_roles(self._storage))}
         roles = {name: role for name, role in found.items() if isinstance(role, Role)}
         damaged_roles = {name: role for name, role in found.items() if not isinstance(role, Role)}
-        self._known = _Known(tokens, roles, amiss, damaged_roles, began_s)
+        self._known = _Known(tokens, roles, damaged_tokens, damaged_roles, began_s)
 
 
 def _restricted_to(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
@@ -314,7 +314,7 @@ def _token_of(name: str, data: bytes) -> AccessToken:
         return token
 
 
-def _or_error(read: Callable[[str, bytes], Stored], name: str, data: bytes) -> Stored | Amiss:
+def _or_error(read: Callable[[str, bytes], Stored], name: str, data: bytes) -> Stored | ObjectError:
     try:
         return read(name, data)
     except (DamagedError, UnsupportedFormatError) as error:

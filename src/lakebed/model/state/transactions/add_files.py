@@ -331,7 +331,7 @@ def referred(
         counted = new.get(name) or committed_file(state, name)
         known[name] = replace(counted, references=counted.references + count, dropped=None, file=None)
         spans[name] = state.partitions.position(file.min_key), state.partitions.position(file.max_key)
-    came: dict[int, list[PartitionFile]] = {}
+    files_added: dict[int, list[PartitionFile]] = {}
     ids, position = state.partitions.ids, None
     for reference in references:
         # A file's references are in partition order, so the next one is mostly in the next partition.
@@ -348,26 +348,26 @@ def referred(
                 f"entry {state.version}: {reference.file} does not reach partition {reference.partition}"
             )
         partition_file = PartitionFile(files[reference.file], reference.rows, reference.exact, reference.run)
-        came.setdefault(reference.partition, []).append(partition_file)
+        files_added.setdefault(reference.partition, []).append(partition_file)
     return replace(
         state,
         files=state.files.updated(known),
-        references=state.references.added(came),
+        references=state.references.added(files_added),
         next_sequence=max([state.next_sequence, *(committed.sequence_hi + 1 for committed in new.values())]),
     )
 
 
-def dropped(state: TableState, going: Mapping[int, Sequence[DataFile]]) -> TableState:
+def dropped(state: TableState, files_of: Mapping[int, Sequence[DataFile]]) -> TableState:
     """Drop files from partitions that have them.
 
     A file that loses its last reference records this version, and keeps its own facts.
     """
-    facts = {file.id: file for files in going.values() for file in files}
+    facts = {file.id: file for files in files_of.values() for file in files}
     known: dict[str, CommittedFile] = {}
-    for name, count in Counter(file.id for files in going.values() for file in files).items():
+    for name, count in Counter(file.id for files in files_of.values() for file in files).items():
         counted = committed_file(state, name)
         references_left = counted.references - count
         version, own = (None, None) if references_left else (state.version, facts[name])
         known[name] = replace(counted, references=references_left, dropped=version, file=own)
-    gone = {partition: {file.id for file in files} for partition, files in going.items() if files}
-    return replace(state, files=state.files.updated(known), references=state.references.dropped(gone))
+    ids = {partition: {file.id for file in files} for partition, files in files_of.items() if files}
+    return replace(state, files=state.files.updated(known), references=state.references.dropped(ids))

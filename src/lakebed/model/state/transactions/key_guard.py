@@ -66,10 +66,10 @@ class KeyGuard(Struct, frozen=True):
         return next((name for name in sorted(unseen) if not _has_successor(state.files.get(name), newer)), None)
 
 
-def _has_successor(gone: CommittedFile | None, files: Sequence[CommittedFile]) -> bool:
-    """Return whether a compaction or rewrite made one of these files from one that is gone."""
-    return gone is not None and any(
-        one.sequence_lo <= gone.sequence_lo and gone.sequence_hi <= one.sequence_hi for one in files
+def _has_successor(earlier: CommittedFile | None, files: Sequence[CommittedFile]) -> bool:
+    """Return whether a compaction or rewrite made one of these files from an earlier one."""
+    return earlier is not None and any(
+        one.sequence_lo <= earlier.sequence_lo and earlier.sequence_hi <= one.sequence_hi for one in files
     )
 
 

@@ -140,14 +140,14 @@ class Activity:
         known = self._recent.get(table.id)
         return 0 if known is None else known.version
 
-    def _go_round(self, behind: Sequence[TableStatus]) -> None:
+    def _go_round(self, tables: Sequence[TableStatus]) -> None:
         try:
             if self._instance.storage.locality.near:
-                for table in behind:
+                for table in tables:
                     self._read(table)
             else:
                 with ThreadPoolExecutor(THREADS, "lakebed-activity") as pool:
-                    list(pool.map(self._read, behind))
+                    list(pool.map(self._read, tables))
         finally:
             with self._ended:
                 self._round = None

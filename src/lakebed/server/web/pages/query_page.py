@@ -90,13 +90,13 @@ def grid_of(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows_max: int,
 class Funnel:
     """What a read took, and its bars from top to bottom, as wide as the logarithms of their counts."""
 
-    took: Explanation
+    explanation: Explanation
     bars: tuple[FunnelStep, ...]
 
 
-def funnel_of(took: Explanation, partitions: int) -> Funnel:
+def funnel_of(explanation: Explanation, partitions: int) -> Funnel:
     """Return the funnel of a read, of a table with this number of partitions."""
-    return Funnel(took, bars_of(took.counts(partitions)))
+    return Funnel(explanation, bars_of(explanation.counts(partitions)))
 
 
 Kind = Literal["key", "range", "sql"]
@@ -224,8 +224,8 @@ def rows_of(
     if not asked.explain or whole is None:
         return grid, None
     read = whole.at(version=snapshot.version)
-    took = read.explain(*(key or ranges), where=where, limit=asked.rows_max, reverse=asked.reverse)
-    return grid, funnel_of(took, len(read.state.partitions))
+    explanation = read.explain(*(key or ranges), where=where, limit=asked.rows_max, reverse=asked.reverse)
+    return grid, funnel_of(explanation, len(read.state.partitions))
 
 
 def rows_of_sql(context: QueryContext, asked: AskedRows) -> Grid:
