@@ -38,10 +38,7 @@ from lakebed.model.wording import did_you_mean
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.model.key_type import KeyType as ComputedKeyType
-else:
-    # Documents of tasks contain fields, and do not use the key type, which may be None.
-    ComputedKeyType = Any
+    from lakebed.model.key_type import KeyType
 
 FIELD_ID_MAX = 2**31 - 1
 """Parquet field ids have 32 bits."""
@@ -70,7 +67,7 @@ class Generated:
         object.__setattr__(self, "type", types.parse(self.type))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Field:
     """One column: its id (unique in the table, never reused), name, Arrow type, and whether values may be null.
 
@@ -86,14 +83,16 @@ class Field:
     expression: str = ""
     inputs: tuple[str, ...] = ()
     dictionary: bool = False
-    key_type: ComputedKeyType = dataclasses.field(init=False, repr=False, compare=False)
-    """How values are encoded in keys; None for a type that key fields cannot have."""
-    width: int = dataclasses.field(init=False, repr=False, compare=False)
-    """Bytes of a fixed-width key encoding; 0 for text and binary."""
-    is_text: bool = dataclasses.field(init=False, repr=False, compare=False)
-    """Whether the type is a string."""
-    stored_type: pa.DataType = dataclasses.field(init=False, repr=False, compare=False)
-    """The type of arrays and files: ``type`` with nullable struct members (:func:`types.nullable_members`)."""
+    if TYPE_CHECKING:
+        # Computed from the type, and no fields: they are neither stored nor sent.
+        key_type: KeyType = dataclasses.field(init=False)
+        """How values are encoded in keys; None for a type that key fields cannot have."""
+        width: int = dataclasses.field(init=False)
+        """Bytes of a fixed-width key encoding; 0 for text and binary."""
+        is_text: bool = dataclasses.field(init=False)
+        """Whether the type is a string."""
+        stored_type: pa.DataType = dataclasses.field(init=False)
+        """The type of arrays and files: ``type`` with nullable struct members (:func:`types.nullable_members`)."""
 
     def __post_init__(self) -> None:
         check_field(self.name)

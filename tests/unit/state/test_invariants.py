@@ -7,6 +7,7 @@ from lakebed import Schema
 from lakebed.errors import Code, DamagedError
 from lakebed.log.checkpoint import Head
 from lakebed.log.group_commit import validate
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed
 from lakebed.log.queue import Ticket
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -305,7 +306,7 @@ def test_a_proposal_that_breaks_an_invariant_is_refused_alone():
         return with_file_of(after, "bad", references=7) if "bad" in names else after
 
     group = [Ticket(ProposeFiles((new_file(name, "cz"),))) for name in ("good", "bad", "other")]
-    found = validate(group, Head(2, "", state()), replace(TABLE, apply=buggy))
+    found = validate(group, Head(2, "", state()), replace(TABLE, apply=buggy), LogLimits())
     good, bad, other = (found.outcomes[ticket] for ticket in group)
     assert (good, other) == (Committed(3), Committed(3))
     assert (bad.code, len(found.documents)) == (Code.INVARIANT_VIOLATED, 2)
