@@ -26,11 +26,10 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings, Strategy
 from lakebed.model.state.sums import partition_sums
-from lakebed.model.state.table_state import TableState
+from lakebed.model.state.table_state import Job, TableState
 from lakebed.model.state.transactions import (
     ConcatenateRuns,
     CreateTable,
-    Job,
     OpenJob,
     Proposal,
     ProposeFiles,

@@ -26,11 +26,11 @@ from benchmarks.amplification import DAY_S, GC_DELAY_S, KEYS, SCHEMA, Day, bound
 from lakebed.model.operations import OPERATIONS
 from lakebed.model.settings import Strategy
 from lakebed.model.state.sums import partition_sums
+from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
     CreateTable,
-    Job,
     OpenJob,
     ProposeOutput,
     PurgeFiles,

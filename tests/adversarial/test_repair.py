@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.errors import Code
-from lakebed.model.state.transactions import Job, OpenJob
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob
 from lakebed.upkeep import repair
 from lakebed.upkeep.splitting.run import split
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text

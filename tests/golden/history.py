@@ -8,7 +8,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.schema import Field, Schema
-from lakebed.model.state.table_state import TableState
+from lakebed.model.state.table_state import Request, Source, TableState, ViewSource
 from lakebed.model.state.transactions import (
     AlterSettings,
     CloseJob,
@@ -32,18 +32,15 @@ from lakebed.model.state.transactions import (
     RaiseWatermark,
     RejectRequest,
     RemoveTag,
-    Request,
     RetireFiles,
     SetMerge,
     SetTag,
-    Source,
     SubmitRequests,
     Watermark,
     apply,
     resolve,
 )
 from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField
-from lakebed.model.state.view_source import ViewSource
 from tests.unit.state.cases import job, key, new_file
 
 SCHEMA = Schema(

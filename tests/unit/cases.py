@@ -8,7 +8,8 @@ from lakebed.errors import Error
 from lakebed.jobs.executor import decode, encode
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.settings import Strategy
-from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob, ProposeOutput
 from lakebed.read.rows.plan import plan
 from lakebed.upkeep.compaction.plan import plan as plan_compaction
 from lakebed.upkeep.rewrite.run import RewriteRequest, prepare, rewrite

@@ -47,8 +47,7 @@ from lakebed.table.tracker.runs import TaskRun
 if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.state.transactions import Source
-    from lakebed.model.state.view_source import ViewSource
+    from lakebed.model.state.table_state import Source, ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance

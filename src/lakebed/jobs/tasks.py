@@ -42,7 +42,7 @@ from lakebed.write.plan import Method
 from lakebed.write.run import TaskResult
 
 if TYPE_CHECKING:
-    from lakebed.model.state.transactions import Source
+    from lakebed.model.state.table_state import Source
 
 T = TypeVar("T")
 

@@ -34,8 +34,9 @@ from lakebed.jobs.interrupt import Stop, current_stop
 from lakebed.jobs.job_progress import Callback, Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.checks import is_whole, shown
+from lakebed.model.state.table_state import Source
 from lakebed.model.state.time_travel import committed_at
-from lakebed.model.state.transactions import ProposeFiles, Source
+from lakebed.model.state.transactions import ProposeFiles
 from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.spark import source_frames
 from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh

@@ -25,7 +25,7 @@ from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import pages_bytes_max
 from lakebed.jobs.interrupt import Stop
 from lakebed.model.keys import KeyCodec
-from lakebed.model.state.transactions import Source
+from lakebed.model.state.table_state import Source
 from lakebed.spark.boundaries import InputPart
 from lakebed.spark.scattered import values_in
 from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key

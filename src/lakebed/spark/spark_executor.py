@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from lakebed.jobs.executor import T
     from lakebed.model.keys import KeyRange
     from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.state.transactions import Source
-    from lakebed.model.state.view_source import ViewSource
+    from lakebed.model.state.table_state import Source, ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.spark.bulk_import import Importer
     from lakebed.table.table import Table

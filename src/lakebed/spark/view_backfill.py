@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.jobs.executor import Place
-    from lakebed.model.state.view_source import ViewSource
+    from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
 

@@ -19,9 +19,9 @@ from lakebed.model import settings, types
 from lakebed.model.checks import TABLE_NAME, shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
+from lakebed.model.state.table_state import ViewSource
 from lakebed.model.state.transactions import CreateTable, ProposeSchema
 from lakebed.model.state.transactions.schema_changes import AlterSchema
-from lakebed.model.state.view_source import ViewSource
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState

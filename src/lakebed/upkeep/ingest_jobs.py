@@ -58,7 +58,8 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.reports import WorkReport, files_text
 from lakebed.model.settings import Settings
-from lakebed.model.state.transactions import FailRequest, ProposeFiles, RejectRequest, Request, Source, TooManyRuns
+from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.transactions import FailRequest, ProposeFiles, RejectRequest, TooManyRuns
 from lakebed.model.wording import count_text, size_text
 from lakebed.table.filter_choice import age_off
 from lakebed.write import batches as runner

@@ -39,7 +39,7 @@ from lakebed.write.source_rows import RowInput, conformed
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from lakebed.model.state.view_source import ViewSource
+    from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
 

@@ -42,8 +42,9 @@ from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec
 from lakebed.model.reports import AddedFiles
 from lakebed.model.settings import Settings
+from lakebed.model.state.table_state import Source
 from lakebed.model.state.time_travel import committed_at
-from lakebed.model.state.transactions import ProposeFiles, Source
+from lakebed.model.state.transactions import ProposeFiles
 from lakebed.storage.blocks import digests_of
 from lakebed.storage.disk_space import writing_to
 from lakebed.storage.external import open_external

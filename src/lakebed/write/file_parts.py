@@ -30,7 +30,7 @@ from lakebed.write.sources import CHECK_THREADS, SUFFIXES, check_unchanged
 
 if TYPE_CHECKING:
     from lakebed.files.formats.reading_options import ReadingOptions
-    from lakebed.model.state.transactions import Source
+    from lakebed.model.state.table_state import Source
     from lakebed.storage.contract import Storage
     from lakebed.write.source_rows import RowInput, SourceRows
 

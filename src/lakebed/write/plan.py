@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.model.settings import Settings
-    from lakebed.model.state.transactions import Request
+    from lakebed.model.state.table_state import Request
 
 SORT_BYTES_MAX = 128 * 1024 * 1024
 """Source bytes that one task sorts: about ten seconds of one core, which is what a shuffle costs beside sorting."""

@@ -36,7 +36,8 @@ from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, shown
 from lakebed.model.html_tables import FactsView
-from lakebed.model.state.transactions import RejectRequest, Request, SubmitRequests
+from lakebed.model.state.table_state import Request
+from lakebed.model.state.transactions import RejectRequest, SubmitRequests
 from lakebed.model.state.transactions.ingest import OPEN_REQUESTS_MAX
 from lakebed.storage import telemetry
 from lakebed.write.sources import check_parquet, find_files, identity, modified_ns
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from lakebed.log.committer import Log
-    from lakebed.model.state.table_state import TableState
-    from lakebed.model.state.transactions import Proposal, Source, Transaction
+    from lakebed.model.state.table_state import Source, TableState
+    from lakebed.model.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage
 
     TableLog = Log[TableState, Proposal, Transaction]

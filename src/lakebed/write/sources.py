@@ -42,7 +42,7 @@ from lakebed.errors import Code, Error
 from lakebed.files.parquet.sizes import DEFAULT_PAGES_BYTES_MAX, has_dictionary
 from lakebed.model import types
 from lakebed.model.checks import is_text, shown
-from lakebed.model.state.transactions import Source
+from lakebed.model.state.table_state import Source
 from lakebed.storage.external import ExternalFile, ExternalFiles, LocalFiles, kind_of, open_external
 
 if TYPE_CHECKING:

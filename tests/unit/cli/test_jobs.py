@@ -6,7 +6,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.model.state.transactions import Job, OpenJob
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob
 from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun, requested_retries
 from tests.unit.cli.conftest import Cli
 

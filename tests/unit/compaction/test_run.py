@@ -10,15 +10,8 @@ import pytest
 
 import lakebed
 from lakebed.log.backends.objects import ObjectLog
-from lakebed.model.state.transactions import (
-    RaiseWatermark,
-    RejectRequest,
-    Request,
-    SetTag,
-    Source,
-    SubmitRequests,
-    Watermark,
-)
+from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.transactions import RaiseWatermark, RejectRequest, SetTag, SubmitRequests, Watermark
 from lakebed.upkeep.compaction import merge_jobs, plan
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write.batches import BatchLimits

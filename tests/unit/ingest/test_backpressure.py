@@ -9,7 +9,8 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import ContentionError
 from lakebed.model.state.checkpoint_codec import of_table
-from lakebed.model.state.transactions import CloseJob, Job, OpenJob, Request, Source, SubmitRequests
+from lakebed.model.state.table_state import Job, Request, Source
+from lakebed.model.state.transactions import CloseJob, OpenJob, SubmitRequests
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write import run as backpressure
 from tests.clocks import set_clock

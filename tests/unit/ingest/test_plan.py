@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.settings import GIB, MIB, Settings
-from lakebed.model.state.transactions import Request, Source
+from lakebed.model.state.table_state import Request, Source
 from lakebed.write import plan as ingest_plan
 from lakebed.write.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, divided, due, job_of, plan
 

@@ -16,7 +16,8 @@ from lakebed.log.replay import advance
 from lakebed.model.files import data_folder, data_name
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.machine import TABLE
-from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob, ProposeOutput
 from lakebed.read.rows.plan import plan as plan_query
 from lakebed.table.table import Table
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule

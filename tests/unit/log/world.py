@@ -32,10 +32,10 @@ from lakebed.model.settings import Settings, Strategy
 from lakebed.model.state.codec import outline
 from lakebed.model.state.invariants import check_invariants
 from lakebed.model.state.machine import TABLE
+from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import (
     CloseJob,
     CreateTable,
-    Job,
     OpenJob,
     ProposeFiles,
     ProposeOutput,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import KeyRange, NotRetainedError, Schema, clock
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
-from lakebed.model.state.transactions import Job, OpenJob, ProposeOutput, ProposeSplit
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob, ProposeOutput, ProposeSplit
 from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.write.run import FileTarget, write_files

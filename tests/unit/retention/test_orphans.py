@@ -11,7 +11,8 @@ from lakebed.log.last_modified_times import to_us
 from lakebed.log.log_limits import LIMITS
 from lakebed.model.files import data_folder, data_object, entry_name, table_prefix
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.state.transactions import Job, OpenJob, RaiseWatermark, Watermark
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import OpenJob, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.compaction.run import compact as run_compaction
 from lakebed.upkeep.compaction.run import prepare, release_jobs, run_merge_task

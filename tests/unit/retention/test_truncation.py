@@ -16,8 +16,8 @@ from lakebed.log.outcomes import Committed, Unknown
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder, table_prefix
 from lakebed.model.keys import EncodedRange
-from lakebed.model.state.table_state import TableState
-from lakebed.model.state.transactions import AlterSettings, Job, ProposeFiles
+from lakebed.model.state.table_state import Job, TableState
+from lakebed.model.state.transactions import AlterSettings, ProposeFiles
 from lakebed.storage import Locality, connect
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule

@@ -100,7 +100,8 @@ def rows(text):
 
 
 def test_a_partition_with_an_open_job_is_left_alone(tmp_path):
-    from lakebed.model.state.transactions import Job, OpenJob
+    from lakebed.model.state.table_state import Job
+    from lakebed.model.state.transactions import OpenJob
 
     table = state_of(tmp_path)
     table.write(rows("ab"))

@@ -10,8 +10,8 @@ from lakebed.model.state.checkpoint_codec import of_table, to_table
 from lakebed.model.state.columnar_codecs import CODECS
 from lakebed.model.state.columns import Segment
 from lakebed.model.state.invariants import check_invariants, violations_by
-from lakebed.model.state.table_state import TableState
-from lakebed.model.state.transactions import CreateTable, Job, Rejected, Repeated, apply, resolve
+from lakebed.model.state.table_state import Job, TableState
+from lakebed.model.state.transactions import CreateTable, Rejected, Repeated, apply, resolve
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

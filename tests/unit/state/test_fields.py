@@ -10,13 +10,12 @@ from lakebed.model.state import catalog, fields
 from lakebed.model.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
 from lakebed.model.state.checkpoint_codec import of_table, to_table
 from lakebed.model.state.codec import decode_transaction, encode_transaction, outline
+from lakebed.model.state.table_state import Request, Source
 from lakebed.model.state.transactions import (
     AddFiles,
     AlterSettings,
     RemoveTag,
-    Request,
     SetTag,
-    Source,
     StoredTransaction,
     SubmitRequests,
 )

@@ -10,7 +10,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.state import codec
 from lakebed.model.state.invariants import check_invariants, violations_by
 from lakebed.model.state.sums import table_rows
-from lakebed.model.state.table_state import Fence
+from lakebed.model.state.table_state import Fence, Request, Source
 from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
@@ -26,9 +26,7 @@ from lakebed.model.state.transactions import (
     RaiseWatermark,
     Rejected,
     Repeated,
-    Request,
     RetireFiles,
-    Source,
     SubmitRequests,
     TooOld,
     Watermark,

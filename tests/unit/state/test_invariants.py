@@ -24,18 +24,8 @@ from lakebed.model.state.invariants import (
     violations_of,
 )
 from lakebed.model.state.machine import TABLE
-from lakebed.model.state.table_state import Answer, Fence
-from lakebed.model.state.transactions import (
-    OpenJob,
-    ProposeFiles,
-    ProposeOutput,
-    ProposeSplit,
-    Request,
-    SetTag,
-    Source,
-    apply,
-    resolve,
-)
+from lakebed.model.state.table_state import Answer, Fence, Request, Source
+from lakebed.model.state.transactions import OpenJob, ProposeFiles, ProposeOutput, ProposeSplit, SetTag, apply, resolve
 from tests.unit.state.cases import job, key, new_file, step, table, through_an_image
 
 NO_KEYS = EncodedRange(b"b", b"a")

@@ -5,6 +5,7 @@ from msgspec import structs
 
 from lakebed.errors import Code, DamagedError
 from lakebed.model.keys import EncodedRange
+from lakebed.model.state.table_state import Request, Source
 from lakebed.model.state.transactions import (
     AlterSettings,
     FailRequest,
@@ -14,8 +15,6 @@ from lakebed.model.state.transactions import (
     Rejected,
     RejectRequest,
     Repeated,
-    Request,
-    Source,
     SubmitRequests,
     TooOld,
     Watermark,

@@ -34,9 +34,8 @@ from lakebed.model.state.fields import (
 )
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
-from lakebed.model.state.table_state import Fence, TableState
-from lakebed.model.state.transactions import JobDocument, Request
-from lakebed.model.state.view_source import ViewSource
+from lakebed.model.state.table_state import Fence, Request, TableState, ViewSource
+from lakebed.model.state.transactions import JobDocument
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)

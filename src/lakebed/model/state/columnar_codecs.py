@@ -16,8 +16,7 @@ import pyarrow as pa
 
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile
 from lakebed.model.state.columns import ColumnarCodec, edges_reader, span_reader
-from lakebed.model.state.table_state import Answer
-from lakebed.model.state.transactions import Request, Source
+from lakebed.model.state.table_state import Answer, Request, Source
 
 _FACTS = [
     pa.field("id", pa.string()),

@@ -25,8 +25,8 @@ from lakebed.model.state.transactions import OpenJob, Replace
 
 if TYPE_CHECKING:
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile
-    from lakebed.model.state.table_state import Answer, Fence, TableState
-    from lakebed.model.state.transactions import Job, Request, Transaction
+    from lakebed.model.state.table_state import Answer, Fence, Job, Request, TableState
+    from lakebed.model.state.transactions import Transaction
 
 
 PARTITIONS_MAX = 256

@@ -5,31 +5,33 @@ names an existing partition and a committed file that is not retired and reaches
 ``CommittedFile.references`` counts the references of a file. A file without references has the version at which the
 last one was dropped, and its facts; the facts of others are with their references. Applying is deterministic and total
 over valid transactions: no clock, no randomness, no I/O.
+
+Core types: :class:`TableState`, and the records in it that transactions keep: :class:`Job`, :class:`Request` with its
+:class:`Source`, :class:`ViewSource`, :class:`Fence`. Transactions import them; this module imports no transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from msgspec import Struct, field
+from msgspec import Meta, Struct, field
 from rpds import HashTrieMap
 
 from lakebed.errors import Code
+from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import NO_FILTER, RowFilter
+from lakebed.model.state.fields import Id, Whole
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.visibility import Visibility
 
 if TYPE_CHECKING:
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
-    from lakebed.model.keys import EncodedRange
-    from lakebed.model.schema import Schema
-    from lakebed.model.state.transactions import Job, Request
-    from lakebed.model.state.view_source import ViewSource
+    from lakebed.model.schema import Field, Schema
 
 
 class Answer(Struct, frozen=True):
@@ -37,6 +39,88 @@ class Answer(Struct, frozen=True):
 
     version: int
     base_version: int
+
+
+class Job(Struct, frozen=True):
+    """An open unit of work over the references that ``inputs`` have inside ``keys``.
+
+    ``owner`` names the process that opened it (a hint, for releasing the jobs of a dead process); any process may close
+    the job once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the data's store,
+    taken before the job was proposed: none of its files is older. (Entries may be in another store, with another
+    clock.) ``opened`` is the version of the entry that opened it, 0 before. ``complete``: no reference inside ``keys``
+    is older than the inputs, so merged deletes may be dropped.
+    """
+
+    id: str
+    keys: EncodedRange
+    inputs: tuple[str, ...]
+    owner: str
+    deadline_s: int
+    began_us: int
+    opened: int = 0
+    complete: bool = False
+
+
+class Source(Struct, frozen=True, array_like=True):
+    """A user's file as it was found. ``version`` is last-modified time and ETag: other bytes are another source."""
+
+    url: str
+    size_bytes: Whole
+    version: str
+
+
+class Request(Struct, frozen=True):
+    """Files that a user asked to ingest, all or none, and that are not ingested yet. ``id`` is a request key.
+
+    ``base_version`` is that of its first proposal. ``submitted`` is the version that recorded it (0 before).
+    ``failures`` counts its failed attempts. ``rejected`` is the version at which it was rejected (0: it was not).
+    ``reason`` is the reason for the rejection or for the last failure.
+    """
+
+    id: str
+    files: Annotated[tuple[Source, ...], Meta(min_length=1)]
+    base_version: Whole
+    submitted: Whole
+    failures: Whole
+    rejected: Whole
+    reason: str
+
+    @classmethod
+    def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> Request:
+        """Make a request that is not on record yet."""
+        return cls(id, files, base_version, 0, 0, 0, "")
+
+    @property
+    def size_bytes(self) -> int:
+        """Total bytes of its files."""
+        return sum(file.size_bytes for file in self.files)
+
+
+class ViewSource(Struct, frozen=True, omit_defaults=True):
+    """The id of the source table, a query over its rows, and its version up to which the view has them; 0: none.
+
+    ``schema`` is the version of the source's schema when the view was declared, by whose names the query reads fields;
+    0: by the names that they have now.
+    """
+
+    table: Id
+    select: str
+    version: Whole
+    schema: Whole = 0
+
+    def columns(self, source: TableState) -> tuple[tuple[str, str], ...]:
+        """Return the fields of the source that the query knows: the name in the query, and the name now."""
+        names = {field.id: field.name for field in source.created.fields}
+        return tuple((field.name, names[field.id]) for field in self._declared(source) if field.id in names)
+
+    def dropped(self, source: TableState) -> tuple[str, ...]:
+        """Return the names in the query of fields that the source no longer has."""
+        ids = {field.id for field in source.created.fields}
+        return tuple(field.name for field in self._declared(source) if field.id not in ids)
+
+    def _declared(self, source: TableState) -> tuple[Field, ...]:
+        known = next((schema for schema in source.schemas if schema.version == self.schema), source.created)
+        return known.fields
 
 
 class Fence(Struct, frozen=True):

@@ -29,7 +29,7 @@ from lakebed.table.tracker.runs import JobRun, RunOutcome, RunPlace, TaskRun, re
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from lakebed.model.state.transactions import Job
+    from lakebed.model.state.table_state import Job
     from lakebed.storage.contract import Storage
 
 LOST_S = 300.0

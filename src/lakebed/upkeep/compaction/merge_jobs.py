@@ -31,7 +31,8 @@ from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL
-from lakebed.model.state.transactions import CloseJob, Job, OpenJob, ProposeOutput
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import CloseJob, OpenJob, ProposeOutput
 from lakebed.model.state.visibility import kept_by_jobs
 from lakebed.read.rows.summaries import load_summaries
 from lakebed.storage.processes import this_process

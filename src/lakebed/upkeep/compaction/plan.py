@@ -80,8 +80,7 @@ if TYPE_CHECKING:
     from lakebed.model.key_summaries import Summary
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.settings import Settings
-    from lakebed.model.state.table_state import TableState
-    from lakebed.model.state.transactions import Job
+    from lakebed.model.state.table_state import Job, TableState
     from lakebed.upkeep.compaction.strategies import Batch, Run
 
 SLICE_BYTES_MAX = 256 * KIB

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from lakebed.model.files import DataFile, PartitionFile
-    from lakebed.model.state.table_state import TableState
-    from lakebed.model.state.transactions import Job
+    from lakebed.model.state.table_state import Job, TableState
     from lakebed.read.rows.key_ranges import KeySet
 
 

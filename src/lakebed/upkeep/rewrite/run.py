@@ -43,8 +43,9 @@ from lakebed.log.outcomes import Committed, NotCommitted, Unknown, version_of
 from lakebed.model.checks import is_text, shown
 from lakebed.model.operations import REWRITE_JOB_PREFIX
 from lakebed.model.reports import WorkReport
-from lakebed.model.state.transactions import Job, ProposeJobs, ProposeOutput, ProposeRewrite
-from lakebed.model.state.view_source import refused_change
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import ProposeJobs, ProposeOutput, ProposeRewrite
+from lakebed.model.state.transactions.resolution import refused_change
 from lakebed.model.wording import count_text, size_text
 from lakebed.read.rows.expressions import narrow
 from lakebed.storage.processes import this_process

@@ -22,13 +22,10 @@ from lakebed.model.state.transactions.filter_changes import ChangeFilter, Change
 from lakebed.model.state.transactions.ingest import (
     FailRequest,
     RejectRequest,
-    Request,
-    Source,
     SubmitRequests,
 )
 from lakebed.model.state.transactions.job_changes import (
     CloseJob,
-    Job,
     JobDocument,
     OpenJob,
     OpenJobDocument,
@@ -77,12 +74,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AddFiles", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns",
-    "CreateTable", "Cuts", "Description", "DropExpired", "DropTable", "FailRequest", "Job", "JobDocument",
+    "CreateTable", "Cuts", "Description", "DropExpired", "DropTable", "FailRequest", "JobDocument",
     "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed", "ProposeFiles",
     "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore",
     "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest",
-    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "Request", "RestoreVersion",
-    "RetireFiles", "SetMerge", "SetTag", "Source", "SplitPartitions", "StoredTransaction", "SubmitRequests",
+    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RestoreVersion",
+    "RetireFiles", "SetMerge", "SetTag", "SplitPartitions", "StoredTransaction", "SubmitRequests",
     "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 

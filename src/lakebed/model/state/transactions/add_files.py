@@ -27,17 +27,22 @@ from lakebed.model.state.fields import FileDocument, Whole
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.model.state.table_state import Answer
 from lakebed.model.state.transactions.key_guard import KeyGuard
-from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.model.state.transactions.resolution import (
+    Description,
+    Rejected,
+    Repeated,
+    TooManyRuns,
+    TooOld,
+    refused_change,
+)
 from lakebed.model.state.transactions.schema_growth import grown
-from lakebed.model.state.view_source import refused_change
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
     from lakebed.model.keys import EncodedRange
     from lakebed.model.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
-    from lakebed.model.state.table_state import TableState
-    from lakebed.model.state.transactions.ingest import Request
+    from lakebed.model.state.table_state import Request, TableState
     from lakebed.model.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2

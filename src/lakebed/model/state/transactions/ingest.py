@@ -5,13 +5,14 @@ The add that carries out a request closes it (:class:`~lakebed.model.state.trans
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta, Struct, structs
+from msgspec import structs
 from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.state.fields import StoredAsIs, Whole
+from lakebed.model.state.table_state import Request
 from lakebed.model.state.transactions.add_files import open_request, request_not_open
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooOld
 from lakebed.model.wording import count_text
@@ -27,41 +28,6 @@ too large."""
 REJECTED_MAX = 256
 """Number of rejected requests that the state keeps, the latest: some 100 KB of each checkpoint. The log has all of
 them."""
-
-
-class Source(Struct, frozen=True, array_like=True):
-    """A user's file as it was found. ``version`` is last-modified time and ETag: other bytes are another source."""
-
-    url: str
-    size_bytes: Whole
-    version: str
-
-
-class Request(Struct, frozen=True):
-    """Files that a user asked to ingest, all or none, and that are not ingested yet. ``id`` is a request key.
-
-    ``base_version`` is that of its first proposal. ``submitted`` is the version that recorded it (0 before).
-    ``failures`` counts its failed attempts. ``rejected`` is the version at which it was rejected (0: it was not).
-    ``reason`` is the reason for the rejection or for the last failure.
-    """
-
-    id: str
-    files: Annotated[tuple[Source, ...], Meta(min_length=1)]
-    base_version: Whole
-    submitted: Whole
-    failures: Whole
-    rejected: Whole
-    reason: str
-
-    @classmethod
-    def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> Request:
-        """Make a request that is not on record yet."""
-        return cls(id, files, base_version, 0, 0, 0, "")
-
-    @property
-    def size_bytes(self) -> int:
-        """Total bytes of its files."""
-        return sum(file.size_bytes for file in self.files)
 
 
 class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
-from lakebed.model.keys import EncodedRange
 from lakebed.model.state.fields import FileDocument, Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
 from lakebed.model.state.reference_lists import (
     PairList,
@@ -33,9 +32,9 @@ from lakebed.model.state.reference_lists import (
     encode_pairs,
     encode_references,
 )
+from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions.add_files import added, dropped, references_to, refused_files
-from lakebed.model.state.transactions.resolution import Description, Rejected
-from lakebed.model.state.view_source import refused_change
+from lakebed.model.state.transactions.resolution import Description, Rejected, refused_change
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
@@ -103,26 +102,6 @@ def _in_runs_of_input(change: Replace, state: TableState) -> Replace:
     }
     references = tuple([replace(one, run=runs[one.partition]) for one in change.references])
     return structs.replace(change, references=references, changes_rows=True)
-
-
-class Job(Struct, frozen=True):
-    """An open unit of work over the references that ``inputs`` have inside ``keys``.
-
-    ``owner`` names the process that opened it (a hint, for releasing the jobs of a dead process); any process may close
-    the job once its opening entry is ``deadline_s`` old. ``began_us`` is a last-modified time of the data's store,
-    taken before the job was proposed: none of its files is older. (Entries may be in another store, with another
-    clock.) ``opened`` is the version of the entry that opened it, 0 before. ``complete``: no reference inside ``keys``
-    is older than the inputs, so merged deletes may be dropped.
-    """
-
-    id: str
-    keys: EncodedRange
-    inputs: tuple[str, ...]
-    owner: str
-    deadline_s: int
-    began_us: int
-    opened: int = 0
-    complete: bool = False
 
 
 class JobDocument(Struct, frozen=True, omit_defaults=True):

@@ -15,8 +15,7 @@ from msgspec.structs import replace
 from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import MergeMode, check_mode, mode_of
 from lakebed.model.state.transactions.filter_changes import unfit_filter
-from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated
-from lakebed.model.state.view_source import refused_change
+from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, refused_change
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:

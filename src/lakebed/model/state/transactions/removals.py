@@ -30,8 +30,7 @@ from lakebed.model.state.transactions.partition_changes import (
     encode_cuts,
     resolved_split,
 )
-from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated
-from lakebed.model.state.view_source import refused_change
+from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, refused_change
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:

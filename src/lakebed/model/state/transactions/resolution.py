@@ -6,10 +6,15 @@ that refused it is committed. TooOld and TooManyRuns are outcomes of their own, 
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 from msgspec import Struct
 
 from lakebed.errors import Code, Facts
+
+if TYPE_CHECKING:
+    from lakebed.model.state.table_state import TableState
 
 
 class Rejected(Struct, frozen=True):
@@ -18,6 +23,14 @@ class Rejected(Struct, frozen=True):
     code: Code
     reason: str
     facts: Facts = msgspec.field(default_factory=Facts)
+
+
+def refused_change(state: TableState) -> Rejected | None:
+    """Return why only a feed may change the table; None for a table that is not a view."""
+    if state.view is None:
+        return None
+    text = f"the table is a view of table {state.view.table}, and changes only when it is refreshed"
+    return Rejected(Code.VIEW_READ_ONLY, text)
 
 
 class TooOld(Struct, frozen=True, tag="too_old"):

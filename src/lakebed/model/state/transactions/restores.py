@@ -28,8 +28,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.state.fields import FileDocument, Hex, Positive
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
 from lakebed.model.state.transactions.add_files import committed_file, dropped, referred
-from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated
-from lakebed.model.state.view_source import refused_change
+from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, refused_change
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:

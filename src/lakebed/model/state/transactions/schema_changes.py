@@ -27,10 +27,10 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of
 from lakebed.model.partitions import Partitions
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
 from lakebed.model.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
+from lakebed.model.state.table_state import ViewSource
 from lakebed.model.state.transactions.filter_changes import unfollowed
 from lakebed.model.state.transactions.merge_changes import unfit
-from lakebed.model.state.transactions.resolution import Description, Rejected
-from lakebed.model.state.view_source import ViewSource, refused_change
+from lakebed.model.state.transactions.resolution import Description, Rejected, refused_change
 from lakebed.model.type_names import words
 from lakebed.model.wording import count_text, did_you_mean
 

@@ -36,7 +36,7 @@ from lakebed.errors import Code, Error
 from lakebed.model.files import DataFile, decode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec
 from lakebed.model.schema import Schema
-from lakebed.model.state.transactions import Source
+from lakebed.model.state.table_state import Source
 from lakebed.storage import connect
 from lakebed.upkeep.retention.erasure.plan import contained
 from lakebed.write.sources import read_rows
