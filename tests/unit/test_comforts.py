@@ -5,6 +5,7 @@ import pytest
 import lakebed
 from lakebed import ExistsError, Latest, NotFoundError, Schema, UsageError
 from lakebed.clock import random_token
+from lakebed.errors import Code
 
 SCHEMA = Schema({"k": "string"}, {"t": "int64"}, {"v": "double"})
 
@@ -33,8 +34,9 @@ def test_an_instance_without_tables_is_true():
 def test_an_instance_that_is_there_is_opened_if_that_is_asked_for(tmp_path):
     made = lakebed.create(str(tmp_path), exist_ok=True)
     assert lakebed.create(str(tmp_path), exist_ok=True).id == made.id
-    with pytest.raises(ExistsError):
+    with pytest.raises(ExistsError) as raised:
         lakebed.create(str(tmp_path))
+    assert raised.value.code is Code.INSTANCE_EXISTS
     with pytest.raises(UsageError, match="exist_ok"):
         lakebed.create(str(tmp_path), exist_ok="yes")
     (tmp_path / "other").mkdir()
@@ -48,8 +50,9 @@ def test_a_table_of_the_same_schema_is_returned_if_that_is_asked_for(lake):
     assert same is lake["a"]
     assert lake.create_table("c", SCHEMA, merge=Latest(), if_not_exists=True).version == 1
     assert lake.create_table("c", SCHEMA, merge=Latest(), if_not_exists=True).version == 1
-    with pytest.raises(ExistsError):
+    with pytest.raises(ExistsError) as raised:
         lake.create_table("a", SCHEMA)
+    assert raised.value.code is Code.TABLE_EXISTS
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lakebed import (
     UsageError,
 )
 from lakebed.cli.run import main
+from lakebed.errors import Code
 from lakebed.log.checkpoint import Checkpoints
 from lakebed.model.state.transactions import AlterSettings
 from lakebed.storage import probe
@@ -78,8 +79,9 @@ def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path, monkeypatch)
         return PutOutcome.CREATED
 
     monkeypatch.setattr(LocalStorage, "create", careless)
-    with pytest.raises(UnsafeStoreError):
+    with pytest.raises(UnsafeStoreError) as raised:
         lakebed.create(str(tmp_path / "lake"))
+    assert raised.value.code is Code.CREATE_NOT_EXCLUSIVE
     assert probe
     assert not (tmp_path / "lake" / "instance.json").exists()
 
@@ -211,8 +213,9 @@ def test_a_folder_with_other_files_is_asked_about_first(tmp_path, capsys):
     assert "--among-others" in capsys.readouterr().err
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["cat.jpg", "photos"]
     assert main(["init", str(tmp_path), "--among-others"]) == 0
-    with pytest.raises(ExistsError):
+    with pytest.raises(ExistsError) as raised:
         lakebed.create(str(tmp_path))
+    assert raised.value.code is Code.INSTANCE_EXISTS
 
 
 def test_a_table_may_be_offline_from_the_start(tmp_path):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
 from lakebed.files.parquet import group_copy
 from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting import merge
@@ -202,8 +202,9 @@ def test_a_merge_that_fails_after_a_copy_leaves_no_file(tmp_path, copies):
     content[place : place + 20] = bytes(20)
     paths[1].write_bytes(content)
     layout = Layout.of(table.schema, Settings(**SETTINGS))
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         merge_runs(paths, layout, out, key_range=None, memory_limit_bytes=2**26)
+    assert raised.value.code is Code.SOURCE_DAMAGED
     assert copies
     assert list(out.iterdir()) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import ContentionError
+from lakebed.errors import Code, ContentionError
 from lakebed.model.state.checkpoint_codec import of_table
 from lakebed.model.state.table_state import Job, Request, Source
 from lakebed.model.state.transactions import CloseJob, OpenJob, SubmitRequests
@@ -61,8 +61,9 @@ def test_nothing_is_refused_where_the_setting_is_0(table):
 
 def test_a_write_that_reaches_many_partitions_is_refused_within_as_many_commits(table):
     """Each commit looks at two of the partitions; of two partitions, at both."""
-    with pytest.raises(ContentionError):
+    with pytest.raises(ContentionError) as raised:
         table.write(rows(3, 300))
+    assert raised.value.code is Code.RUNS_MAX_EXCEEDED
 
 
 def test_after_a_compaction_writes_are_taken_again(table, tmp_path):

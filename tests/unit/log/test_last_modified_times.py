@@ -6,7 +6,7 @@ import os
 import pytest
 
 import lakebed
-from lakebed.errors import DamagedError
+from lakebed.errors import Code, DamagedError
 from lakebed.log import entry as entries
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.log_limits import LIMITS
@@ -108,8 +108,9 @@ def test_a_last_modified_that_is_known_is_not_asked_for_again(store):
     counting = CountingStorage(full)
     log = log_on(counting)
     for _ in range(3):
-        with pytest.raises(lakebed.StorageError):
+        with pytest.raises(lakebed.StorageError) as raised:
             log.commit(adding("f"))
+        assert raised.value.code is Code.STORE_FULL
         if full.fired[Fault.FULL] == 2:
             break
     assert counting.calls["last_modified"] == 1

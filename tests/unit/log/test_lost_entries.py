@@ -48,8 +48,9 @@ def test_an_entry_that_is_put_back_makes_everything_well(store, log):
     kept = store.get(entry_name(LOG, 7))
     lose(store, 7)
     fresh = log_on(store)
-    with pytest.raises(DamagedError):
+    with pytest.raises(DamagedError) as raised:
         fresh.follow()
+    assert raised.value.code is Code.ENTRY_MISSING
     store.create(entry_name(LOG, 7), kept)
     assert fresh.follow() == log.head.state
 

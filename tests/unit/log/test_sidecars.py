@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.errors import DamagedError, StorageError
+from lakebed.errors import Code, DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.entry import NAMED_WITHIN
 from lakebed.log.log_limits import LIMITS, LogLimits
@@ -277,8 +277,9 @@ def test_a_crash_between_the_sidecar_and_the_entry_leaves_an_orphan_only(store):
     """The next writer commits under the same number."""
     table_on(store)
     dying = FaultyStorage(store, FaultPlan([Rule(Fault.FULL, "create", "*.ndjson")]))
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError) as raised:
         log_on(dying).commit(long("f1"))
+    assert raised.value.code is Code.STORE_FULL
     assert len(names(store)) == 1
     log = log_on(store)
     assert log.commit(long("f2")) == Committed(2)

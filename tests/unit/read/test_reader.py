@@ -16,7 +16,7 @@ from msgspec.structs import replace
 import lakebed
 from lakebed import Schema
 from lakebed.clock import random_token
-from lakebed.errors import DamagedError, Error, NotFoundError, StorageError, UsageError
+from lakebed.errors import Code, DamagedError, Error, NotFoundError, StorageError, UsageError
 from lakebed.files.parquet import open_files, page_decoder
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import READ_CACHE, ReadCache
@@ -319,8 +319,9 @@ def test_a_stream_reads_nothing_before_it_is_asked(storage, root, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
     object_path(root, file).unlink()
     stream = reader_of(storage).scan(one_partition((file,), ALL_KEYS), ["k"], None)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         stream.read_next_batch()
+    assert raised.value.code is Code.DATA_FILE_MISSING
 
 
 def copies_of(file):

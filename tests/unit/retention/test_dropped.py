@@ -6,7 +6,7 @@ import pytest
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import ExistsError, RejectedError, StorageError
+from lakebed.errors import Code, ExistsError, RejectedError, StorageError
 from lakebed.model.files import table_prefix
 from lakebed.model.state.catalog import PurgeTable
 from lakebed.model.state.transactions import CreateTable
@@ -180,8 +180,9 @@ def test_the_loser_of_a_race_for_a_name_leaves_a_log_that_goes(instance, monkeyp
         return begun(table, proposal)
 
     monkeypatch.setattr(Table, "commit", overtaken)
-    with pytest.raises(ExistsError):
+    with pytest.raises(ExistsError) as raised:
         instance.create_table("new", SCHEMA)
+    assert raised.value.code is Code.TABLE_EXISTS
     assert delete_dropped(instance).logs == 1
     assert letters(instance.table("new")) == "xy"
 

@@ -78,8 +78,9 @@ def test_entries_and_checkpoints_go_and_late_processes_are_refused(instance, gon
     assert (table.objects, table.entries) == (2 * WRITES, last - 1)
     for one in (gone, *others, on(gone)):
         refused(one)
-    with pytest.raises(NotFoundError):
+    with pytest.raises(NotFoundError) as raised:
         instance.table("gone")
+    assert raised.value.code is Code.TABLE_NOT_FOUND
     delete_dropped(instance)
     is_small(gone)
     assert gc(instance).dropped.tables == ()

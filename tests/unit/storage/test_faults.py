@@ -115,8 +115,9 @@ def test_a_rule_names_operation_and_objects() -> None:
     storage = faulty(Rule(Fault.FAIL_BEFORE, "get", name="t/log/*"))
     storage.create("t/log/1", b"")
     assert storage.get("t/data/1") is None
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError) as raised:
         storage.get("t/log/1")
+    assert raised.value.code is Code.STORE_UNAVAILABLE
 
 
 def test_one_seed_is_one_run() -> None:
