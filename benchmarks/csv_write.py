@@ -58,9 +58,9 @@ def make(path: Path, rows: int) -> None:
 def ours(source: Path, folder: str, settings: dict[str, int]) -> dict[str, float]:
     import lakebed
     from lakebed.files.formats.input_file import input_file
-    from lakebed.write.input_files import inferred
+    from lakebed.write.input_files import infer
 
-    schema = lakebed.Schema.from_arrow(inferred(input_file(str(source))).columns, [KEY])
+    schema = lakebed.Schema.from_arrow(infer(input_file(str(source))).columns, [KEY])
     table = lakebed.create(f"{folder}/lake").create_table("t", schema, settings=settings)
     return measured(lambda: table.write(source))
 

@@ -117,10 +117,10 @@ def send(folder: Path) -> None:
     from litestar.testing import TestClient
 
     import lakebed
-    from lakebed.files.formats.input_file import input_file, spooled
+    from lakebed.files.formats.input_file import input_file, spool
     from lakebed.server.service.service import Service
     from lakebed.server.web.app import make_app
-    from lakebed.write.input_files import inferred
+    from lakebed.write.input_files import infer
     from tests.adversarial.bounded import status_mib
 
     lake = lakebed.create(str(folder / "lake"))
@@ -141,11 +141,11 @@ def send(folder: Path) -> None:
         def spooled_rows(path: Path) -> str:
             """As the command line keeps standard input, of which it knows no name."""
             with path.open("rb") as stream:
-                return spooled(stream, folder, "standard input").path
+                return spool(stream, folder, "standard input").path
 
         ways: dict[str, Callable[[Path], Any]] = {
             "write": lambda path: table.write(str(path)),
-            "inferred": lambda path: inferred(input_file(str(path))).columns,
+            "inferred": lambda path: infer(input_file(str(path))).columns,
             "http write": posted("rows"),
             "http keys": posted("get_many"),
             "stdin": lambda path: table.write(spooled_rows(path)),

@@ -135,7 +135,7 @@ def released(made: Lake) -> Any:
 
 
 def rows(made: Lake) -> Any:
-    return publication.published(lakebed.storage.connect(str(made.root / f"queries/{QUERY}/rows")))
+    return publication.read_published(lakebed.storage.connect(str(made.root / f"queries/{QUERY}/rows")))
 
 
 def run_records(made: Lake) -> Any:

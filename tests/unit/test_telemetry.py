@@ -179,10 +179,10 @@ def test_work_of_another_thread_is_in_the_context_of_the_one_that_gave_it(record
             both.wait(120)
             return number, telemetry.trace_parent.get()
 
-        assert list(pool.map(telemetry.carried(work), [1, 2])) == [(1, "mine"), (2, "mine")]
+        assert list(pool.map(telemetry.carry(work), [1, 2])) == [(1, "mine"), (2, "mine")]
         assert pool.submit(telemetry.trace_parent.get).result() == ""
     telemetry.trace_parent.set("")
 
 
 def test_without_a_sink_work_is_handed_on_as_it_is():
-    assert telemetry.carried(len) is len
+    assert telemetry.carry(len) is len

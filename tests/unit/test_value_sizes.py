@@ -3,7 +3,7 @@
 import pytest
 
 import lakebed
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.errors import Code, UsageError
 
 REFUSED = [
@@ -63,7 +63,7 @@ ACCEPTED = [
 @pytest.mark.parametrize(("text", "reason"), REFUSED)
 def test_an_expression_that_may_take_too_much_memory_is_refused(text, reason):
     with pytest.raises(UsageError) as caught:
-        bounded(text, "the predicate")
+        fit_bounded(text, "the predicate")
     assert caught.value.code == Code.SQL_TOO_COMPLEX
     assert caught.value.message.startswith("the predicate can take too much memory: ")
     assert reason in caught.value.message
@@ -71,11 +71,11 @@ def test_an_expression_that_may_take_too_much_memory_is_refused(text, reason):
 
 @pytest.mark.parametrize("text", ACCEPTED)
 def test_an_expression_that_keeps_to_its_rows_is_accepted(text):
-    bounded(text, "the predicate")
+    fit_bounded(text, "the predicate")
 
 
 def test_a_constant_may_be_longer_than_a_value_of_each_row():
-    bounded(f"'{'x' * 20000}'", "the constant", once=True)
+    fit_bounded(f"'{'x' * 20000}'", "the constant", once=True)
 
 
 def test_the_remedy_is_a_statement_with_a_limit(tmp_path):

@@ -258,7 +258,7 @@ def tail(
     schema, rows = followed(found.versions, since, **wanted, wait=idle.wait)
     cli.no_pager = True  # each change is to be seen when it comes
     with closing(rows):
-        cli.out.rows(schema, idle.noted(rows))
+        cli.out.rows(schema, idle.reset_after(rows))
 
 
 class _Idle:
@@ -275,7 +275,7 @@ class _Idle:
         # For no event: a closed other end is always reported.
         self._poll.register(number, 0)
 
-    def noted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def reset_after(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the batches; after each the next wait is short."""
         for batch in batches:
             self._pause_s = PAUSE_S

@@ -19,7 +19,7 @@ from lakebed.cli import completions, options
 from lakebed.cli.grammar import command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, Error, ExistsError, NotFoundError, UnknownOutcomeError
-from lakebed.files.formats.input_file import InputFile, spooled
+from lakebed.files.formats.input_file import InputFile, spool
 from lakebed.files.formats.reading_options import DECIMAL_POINTS, FORMATS, ReadingOptions
 from lakebed.model import types
 from lakebed.model.json_values import json_text
@@ -114,7 +114,7 @@ def inputs(texts: Sequence[str], home: Storage | None = None) -> Iterator[list[I
             if sys.stdin.isatty():
                 raise Code.ARGUMENT_INVALID("- is standard input, and that is a terminal: pipe a file into the command")
             folder = stack.enter_context(scratch_folder("stdin"))
-            given[texts.index(STDIN)] = spooled(sys.stdin.buffer, folder, "standard input")
+            given[texts.index(STDIN)] = spool(sys.stdin.buffer, folder, "standard input")
         yield find_inputs(given, home)
 
 
@@ -238,10 +238,10 @@ def infer(
     The schema goes to stdout, so that `lakebed schema infer users.csv --key id > users.json` makes a file for `lakebed
     table create --schema`; what was detected goes to stderr. Needs no instance.
     """
-    from lakebed.write.input_files import inferred
+    from lakebed.write.input_files import infer
 
     with inputs([file], store_of(cli, file)) as found:
-        seen = inferred(found[0], reading)
+        seen = infer(found[0], reading)
     keys = Keys.of(key, sort_key)
     schema = None if keys.row_key is None else _short_form(schema_of(seen, keys.row_key, keys.sort_key))
     lines = detected_lines(seen)

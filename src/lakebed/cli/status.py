@@ -59,7 +59,7 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
     Reads are not recorded; each --service is queried for its reads of the last minutes.
     """
     found = status(cli.instance(), tables or None)
-    services = services_asked(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
+    services = ask_services(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
     cli.out.document(
         {**status_document(found), "services": list(map(plain, services))},
         chain(status_lines(found), reads_lines(services)),
@@ -75,7 +75,7 @@ class AskedService:
     error: str | None
 
 
-def services_asked(urls: tuple[str, ...]) -> list[AskedService]:
+def ask_services(urls: tuple[str, ...]) -> list[AskedService]:
     """Query each service once; failures are part of the result."""
     return [_asked(url) for url in urls]
 

@@ -134,12 +134,12 @@ def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
 def _inferred_schema(
     cli: Invocation, file: str, reading: ReadingOptions, row_key: list[str] | None, sort_key: list[str] | None
 ) -> lakebed.Schema:
-    from lakebed.write.input_files import inferred
+    from lakebed.write.input_files import infer
 
     if not row_key:
         raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
     with inputs([file], store_of(cli, file)) as found:
-        return schema_of(inferred(found[0], reading), row_key, sort_key or [])
+        return schema_of(infer(found[0], reading), row_key, sort_key or [])
 
 
 @command

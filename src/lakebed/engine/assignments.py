@@ -21,7 +21,7 @@ import pyarrow as pa
 from lakebed.engine.datafusion import operators_of, pieces
 from lakebed.engine.predicate import OF_A_ROW, columns_named, reason_of, row_engine
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
@@ -83,7 +83,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
             f'set: {column} = {shown(text)}: must be an SQL expression over the columns, such as "delay + 1" or "NULL"',
             column=column,
         )
-    bounds = bounded(text, f"the expression for column {column}")
+    bounds = fit_bounded(text, f"the expression for column {column}")
     one = Assignment(column, text, with_typed_literals(bounds.text, schema.arrow), bounds.flat)
     found, named = _looked_at(one, schema) if one.flat else on_deep_stack(_looked_at, one, schema)
     if pa.types.is_null(found) and not field.nullable:

@@ -19,7 +19,7 @@ tree: its depth is the logarithm of its length. OR is associative. Only operands
 nothing else can bind to them, and so that equal expressions stay equal (in SELECT and in GROUP BY). Text that cannot be
 parsed is unchanged, and refused by the engine.
 
-Core: :func:`fitted`. Rule: the estimate may be too high, never too low. Errors: UsageError. Measured on DataFusion 55.
+Core: :func:`fit`. Rule: the estimate may be too high, never too low. Errors: UsageError. Measured on DataFusion 55.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class Fitted:
         return self.depth <= FLAT_MAX
 
 
-def fitted(text: str, what: str) -> Fitted:
+def fit(text: str, what: str) -> Fitted:
     """Return the statement, predicate or expression in the form for the engine; ``what`` names it in messages.
 
     Raises UsageError if it is longer, deeper or wider than the limits, or has a clause that the engine would leave out.
@@ -141,7 +141,7 @@ def _cached(text: str, what: str) -> Fitted:
 
 def _read(text: str, what: str) -> Fitted:
     check_clauses(text)
-    shown = listed(with_brackets(text))
+    shown = use_lists(with_brackets(text))
     hidden = with_opaque_casts(with_opaque_lists(shown))
     found = _Count(hidden, what).result()
     return found if hidden == shown else replace(found, naming=_Count(shown, what).result().text)
@@ -377,7 +377,7 @@ class _Alternative(NamedTuple):
     literal: str
 
 
-def listed(text: str) -> str:
+def use_lists(text: str) -> str:
     """Return the text with long runs of equalities as lists, with the same meaning."""
     if len(_OR.findall(text)) <= CHAIN_MIN:
         return text

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from lakebed.engine.datafusion import ThreadSession, column, drop_non_row_functions, expression_context, pieces
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
@@ -94,7 +94,7 @@ def _type_of(field: Field, plain: list[Field]) -> pa.DataType:
 
 def _evaluated(field: Field, rows: pa.RecordBatch) -> pa.Array:
     """Evaluate the expression of a generated field over rows. Raises UsageError if it is too long or too deep."""
-    bounds = bounded(field.expression, f"the expression of the generated field {field.name}")
+    bounds = fit_bounded(field.expression, f"the expression of the generated field {field.name}")
 
     def made() -> pa.Array:
         return _computed(rows, lambda frame: frame.parse_sql_expr(bounds.text))

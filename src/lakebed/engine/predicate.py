@@ -23,7 +23,7 @@ from datafusion.expr import Filter, TableScan
 from lakebed.engine.datafusion import ThreadSession, context, drop_non_row_functions, operators_of, pieces
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.engine.workarounds.merged_conditions import must_stand_alone
 from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
@@ -79,7 +79,7 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
         raise Code.PREDICATE_INVALID(
             f'where = {shown(where)}: must be a predicate in SQL, such as "n > 3 AND s IS NULL"'
         )
-    bounds = bounded(where, "the predicate")
+    bounds = fit_bounded(where, "the predicate")
     bounds = replace(bounds, text=with_typed_literals(bounds.text, schema))
     check = _predicate_or_reason if len(where) <= _CACHED_CHARACTERS_MAX else _predicate_or_reason.__wrapped__
     found = check(where, bounds, schema) if bounds.flat else on_deep_stack(check, where, bounds, schema)
@@ -185,7 +185,7 @@ def constant(text: str, kind: pa.DataType) -> pa.Scalar:
     def refused(error: BaseException) -> Error:
         return Code.EXPRESSION_FAILED(f"{text!r} is no constant of type {kind}: {reason_of(error, bounds.text)}")
 
-    bounds = bounded(text, "the constant", once=True)
+    bounds = fit_bounded(text, "the constant", once=True)
 
     def value() -> pa.Scalar:
         frame = row_engine().from_arrow(_ROW)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from lakebed.engine.datafusion import pieces, query_context, read_only
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch
@@ -94,7 +94,7 @@ class RowQuery:
         """
         self.select = select
         self._columns = [(name, name) for name in rows.names] if columns is None else columns
-        self._bounds = bounded(select, "the query")
+        self._bounds = fit_bounded(select, "the query")
         self._context = query_context()
         with translate_errors(self._failed):
             plan, scans, found = self._run(self._looked_at, empty_batch(rows))

@@ -9,9 +9,9 @@ estimated from the text, as a number of bytes and a multiple of the columns of i
   written out: a number of repetitions, a replacement.
 * A query over a query multiplies what both make. Recursive queries are refused.
 
-:func:`bounded` checks predicates, assignments, generated fields, constants and stored queries. A statement in SQL needs
-none of this: it runs in a process with a limit on memory. Rule: the estimate may be too high, never too low; a test
-measures every function of the engine against it. Errors: UsageError. Measured on DataFusion 55.
+:func:`fit_bounded` checks predicates, assignments, generated fields, constants and stored queries. A statement in SQL
+needs none of this: it runs in a process with a limit on memory. Rule: the estimate may be too high, never too low; a
+test measures every function of the engine against it. Errors: UsageError. Measured on DataFusion 55.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
-from lakebed.engine.complexity import Fitted, fitted
+from lakebed.engine.complexity import Fitted, fit
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code
 
@@ -111,12 +111,12 @@ def widest(values: Iterable[ValueSize]) -> ValueSize:
     return ValueSize(size_bytes, times)
 
 
-def bounded(text: str, what: str, *, once: bool = False) -> Fitted:
-    """As :func:`~lakebed.engine.complexity.fitted`, for text that the engine evaluates in this process.
+def fit_bounded(text: str, what: str, *, once: bool = False) -> Fitted:
+    """As :func:`~lakebed.engine.complexity.fit`, for text that the engine evaluates in this process.
 
     Raises UsageError as well if a value of it could be too large for its row; ``once``: it has a value, not one a row.
     """
-    found = fitted(text, what)
+    found = fit(text, what)
     check = _checked if len(text) <= _CACHED_CHARACTERS_MAX else _checked.__wrapped__
     check(text, what, once=once)
     return found

@@ -14,8 +14,8 @@ Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` 
 * A call that is asked to stop (:class:`~lakebed.jobs.interrupt.Stop`) ends with a KeyboardInterrupt, and its tasks end.
 * Each task is recorded as one of the call's run, with host, times and rows, or its error.
 
-An executor is written with :func:`attempt`, which runs a task in its place, and :func:`answered`, which reads what that
-returned. Core types: :class:`Executor`, :class:`Launcher`, :class:`Shuffler`, :class:`TableCall`, :class:`Place`.
+An executor is written with :func:`attempt`, which runs a task in its place, and :func:`take_answer`, which reads what
+that returned. Core types: :class:`Executor`, :class:`Launcher`, :class:`Shuffler`, :class:`TableCall`, :class:`Place`.
 """
 
 from __future__ import annotations
@@ -236,7 +236,7 @@ def attempt(work: Work[Any], payload: bytes, number: int = 1) -> bytes:
     return encode(_TaskAnswer(ok, result, TaskTimes.since(began, number)))
 
 
-def answered(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
+def take_answer(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
     """Return the result, or the error, in what :func:`attempt` returned, which is recorded as a task of the run.
 
     Raises msgspec's ValidationError for a result of another type.

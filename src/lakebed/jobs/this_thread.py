@@ -10,7 +10,7 @@ import pickle
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lakebed.jobs.executor import answered, attempt
+from lakebed.jobs.executor import attempt, take_answer
 from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.table.tracker.recorder import NO_RUN
@@ -58,7 +58,7 @@ class ThisThread:
         results: list[T | Error] = []
         for number, message in enumerate(pickled, run.plan_tasks(len(values), IN_PROCESS)):
             stop.check()
-            results.append(answered(attempt(*pickle.loads(message)), made, run, number))  # noqa: S301 - as above
+            results.append(take_answer(attempt(*pickle.loads(message)), made, run, number))  # noqa: S301 - as above
             report(Progress(rows * len(results) // len(values), rows, "", len(results), len(values)))
         stop.check()
         return results

@@ -40,7 +40,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.jobs.executor import answered, attempt, on_one_core
+from lakebed.jobs.executor import attempt, on_one_core, take_answer
 from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.model.arrays import leave_pandas_out
@@ -150,7 +150,7 @@ class WorkerPool:
                 now = clock.now()
                 run.task(TaskRun(job=run.id, number=first + item, host=platform.node(), finished=now), answer)
                 return answer
-            return answered(answer, made, run, first + item)
+            return take_answer(answer, made, run, first + item)
 
         with (
             stop.cancelling(batch.kill_workers),

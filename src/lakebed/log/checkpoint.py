@@ -242,7 +242,7 @@ class Checkpoints(Generic[State]):
         in_parallel(lambda pair: self._segments.fetched(*pair).batch.num_rows, stored)
         return self._opened(manifest, self._replays(manifest.version))
 
-    def noted(self, entry_bytes: int) -> None:
+    def count_bytes(self, entry_bytes: int) -> None:
         """Count the bytes of an entry since the checkpoint."""
         self._since_bytes += entry_bytes
 

@@ -41,7 +41,7 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
-from lakebed.log.entry import gone
+from lakebed.log.entry import entry_missing
 from lakebed.log.group_commit import NotAppended, PendingEntry, Validated, append, validate
 from lakebed.log.last_modified_times import EPOCH, from_us, to_us
 from lakebed.log.log_limits import LogLimits
@@ -436,7 +436,7 @@ class Log(Generic[State, Proposed, Change]):
                 if self.backend.log_start() >= version:
                     return
                 if stored is None:
-                    raise gone(self.identity, version)
+                    raise entry_missing(self.identity, version)
                 raise Code.ENTRY_DAMAGED(
                     f"entry {version} of {self.identity} was replaced: its digest differs from the one in the next "
                     "entry; restore the object from a copy",
@@ -495,7 +495,7 @@ class Log(Generic[State, Proposed, Change]):
         if data is not None:
             entries.decode(data, self.identity, version, None)
         elif self.backend.log_start() < version:
-            raise gone(self.identity, version)
+            raise entry_missing(self.identity, version)
         return data or b""
 
 

@@ -188,7 +188,7 @@ def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any
 # -- lost entries -----------------------------------------------------------------------------------------------
 
 
-def gone(log: str, version: int) -> Error:
+def entry_missing(log: str, version: int) -> Error:
     """Return the error for an entry that should exist and does not."""
     return Code.ENTRY_MISSING(
         f"entry {version} of {log} is missing from the log; put back this entry alone, unchanged, from a copy (a "
@@ -198,7 +198,7 @@ def gone(log: str, version: int) -> Error:
     )
 
 
-def replaced(log: str, version: int) -> Error:
+def log_went_back(log: str, version: int) -> Error:
     """Return the error for an entry that was in the log and is not, or is another one now."""
     return Code.LOG_WENT_BACK(
         f"the log of {log} went back: entry {version}, which was in it, is missing or is another one now (after a "

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code
-from lakebed.log.entry import gone
+from lakebed.log.entry import entry_missing
 
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import LogBackend
@@ -62,4 +62,4 @@ class LastModifiedTimes:
                 log=self._identity,
                 version=version,
             )
-        raise gone(self._identity, version)
+        raise entry_missing(self._identity, version)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from lakebed.errors import Code, DamagedError, Error
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.entry import gone
+from lakebed.log.entry import entry_missing
 from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import checkpoints_folder, parse_retained_version
 from lakebed.model.state.machine import Change, State
@@ -197,7 +197,9 @@ class Past(Struct, Generic[State], frozen=True):
         data = self.backend.get(head.version + 1)
         if data is None:
             log_start = self.backend.log_start()
-            raise self._truncated(version) if log_start > head.version else gone(self.identity, head.version + 1)
+            raise (
+                self._truncated(version) if log_start > head.version else entry_missing(self.identity, head.version + 1)
+            )
         return data
 
     def _truncated(self, version: int) -> Error:

@@ -30,7 +30,7 @@ from msgspec import Struct, field
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.entry import digest_of, gone, replaced, weight_bytes
+from lakebed.log.entry import digest_of, entry_missing, log_went_back, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
@@ -245,7 +245,7 @@ class LogTail(Generic[State]):
             # The next entry was put before that one, so it is gone; unless the log was truncated beyond it.
             log_start = self._backend.log_start() if self._machine.truncated else 0
             if log_start <= head.version:
-                raise gone(self._identity, head.version + 1)
+                raise entry_missing(self._identity, head.version + 1)
         self._looked_s = clock.monotonic_s()
 
     def _check_in_log(self, head: Head[State]) -> None:
@@ -254,7 +254,7 @@ class LogTail(Generic[State]):
         if head.version == 0 or (data is not None and digest_of(data) == head.digest):
             return
         if not self._machine.truncated or self._backend.log_start() < head.version:
-            raise replaced(self._identity, head.version)
+            raise log_went_back(self._identity, head.version)
 
     def open(self) -> Head[State]:
         """Return the latest head that was read, else that of the latest checkpoint, which needs no proof."""
@@ -311,9 +311,9 @@ class LogTail(Generic[State]):
             self._head, self._base = reading.head, reading.base
             self.moved_s = clock.monotonic_s()
             if reading.kept is None:
-                self.checkpoints.noted(reading.size_bytes)
+                self.checkpoints.count_bytes(reading.size_bytes)
             else:
-                self.checkpoints.noted(sum(weight for _, weight in reading.kept[-new:]))
+                self.checkpoints.count_bytes(sum(weight for _, weight in reading.kept[-new:]))
             self._may_be_behind = True
 
     # -- checkpoints ----------------------------------------------------------------------------------------------

@@ -97,7 +97,7 @@ class Partitions:
             refused = self.refuses(partition, keys)
             if refused is not None:
                 raise Code.TRANSACTION_IMPOSSIBLE(refused, partition=partition)
-        return self.replaced([((partition,), keys) for partition, keys in cuts.items()])
+        return self.replace_regions([((partition,), keys) for partition, keys in cuts.items()])
 
     def refuses(self, partition: int, keys: tuple[bytes, ...]) -> str | None:
         """Return why a partition cannot be split at these keys; None if it can."""
@@ -117,9 +117,9 @@ class Partitions:
         """
         if len(partitions) < 2:
             raise Code.STATE_INCONSISTENT(f"cannot join {len(partitions)} partitions: two at least make one")
-        return self.replaced([(partitions, ())])
+        return self.replace_regions([(partitions, ())])
 
-    def replaced(self, regions: Sequence[Region]) -> Partitions:
+    def replace_regions(self, regions: Sequence[Region]) -> Partitions:
         """Replace the partitions of each region by others, which get the next ids, region by region.
 
         Raises DamagedError if the partitions of a region are not neighbours in key order, if two regions share one, or

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.jobs.executor import TableCall, Work, answered, attempt, on_one_core
+from lakebed.jobs.executor import TableCall, Work, attempt, on_one_core, take_answer
 from lakebed.jobs.interrupt import Stop, call_thread, current_stop
 from lakebed.jobs.job_progress import Callback
 from lakebed.model.checks import check_method
@@ -193,7 +193,7 @@ class SparkExecutor:
         with spark_job(session, stop, progress, JobSpan(0, rows, rows, len(values))):
             found = scattered(session, values).mapInArrow(_task_function(work), _RESULTS).toArrow()
         results: dict[int, T | Error] = {
-            item: answered(answer, made, run, first + item)
+            item: take_answer(answer, made, run, first + item)
             for item, answer in zip(*(column.to_pylist() for column in found.columns), strict=True)
         }
         if found.num_rows != len(values) or len(results) != len(values):

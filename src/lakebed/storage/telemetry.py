@@ -138,7 +138,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def carried(work: Callable[P, Result]) -> Callable[P, Result]:
+def carry(work: Callable[P, Result]) -> Callable[P, Result]:
     """Return the same work, for another thread: its spans become children of the current span."""
     if sink is None:
         return work

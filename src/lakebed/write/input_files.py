@@ -71,7 +71,7 @@ def inferred_together(files: Sequence[InputFile], options: ReadingOptions = DETE
     widest of its types. Files of text without rows are left out, unless none has any. The rest is that of the first
     file.
 
-    Raises as :func:`inferred`; SchemaMismatchError for types of one column that no type holds.
+    Raises as :func:`infer`; SchemaMismatchError for types of one column that no type holds.
     """
     looked_at = files[:FILES_MAX]
     check_options(((str(file), format_of(file, options)) for file in looked_at), options)
@@ -105,7 +105,7 @@ def _widest(column: pa.Field, file: InputFile, before: pa.DataType, first: Input
     return wide, first if wide == before else file
 
 
-def inferred(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
+def infer(file: InputFile, options: ReadingOptions = DETECTED) -> Inferred:
     """Return the columns of a file, detected from its first megabytes if it is text.
 
     Raises as :func:`open_files`; SchemaMismatchError for a text file without rows, whose

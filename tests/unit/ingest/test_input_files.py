@@ -20,7 +20,7 @@ from lakebed import Error, Schema, SchemaMismatchError, UsageError
 from lakebed.clock import new_id
 from lakebed.files.formats.input_file import input_file
 from lakebed.files.formats.reading_options import ReadingOptions
-from lakebed.write.input_files import inferred, open_files
+from lakebed.write.input_files import infer, open_files
 
 VALUES = {"name": "string", "n": "int32", "x": "double", "at": "timestamp[us, tz=UTC]", "day": "date32", "ok": "bool"}
 TEXT = """id,name,n,x,at,day,ok
@@ -281,7 +281,7 @@ def test_files_that_are_not_what_they_seem_are_refused(table, tmp_path, name, da
 )
 def test_types_of_text_are_those_that_all_values_have(tmp_path, values, kind):
     (tmp_path / "a.csv").write_text("k,v\n" + "".join(f"1,{value}\n" for value in values))
-    assert str(inferred(input_file(str(tmp_path / "a.csv"))).columns.field("v").type) == kind
+    assert str(infer(input_file(str(tmp_path / "a.csv"))).columns.field("v").type) == kind
 
 
 @pytest.mark.parametrize("form", ["{}", "[{}]"])
@@ -300,7 +300,7 @@ def test_texts_of_json_are_times_only_if_all_are(tmp_path, time, other):
     """No text of JSON stands for null, so that a column with another text is text."""
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps({"id": 1, "at": time}) + "\n" + json.dumps({"id": 2, "at": other}) + "\n")
-    found = inferred(input_file(str(path))).columns
+    found = infer(input_file(str(path))).columns
     assert found.field("at").type == pa.string()
     table = lakebed.create(f"memory://{new_id()}").create_table("t", Schema.from_arrow(found, ["id"]))
     table.write(path)
@@ -312,7 +312,7 @@ def test_columns_of_json_lines_are_inferred(tmp_path):
     path.write_text(
         '{"id": 1, "x": 1, "at": "2026-01-01T00:00:00Z"}\n{"id": 2, "x": 1.5, "tags": ["a"], "o": {"m": 1}}\n'
     )
-    found = {field.name: str(field.type) for field in inferred(input_file(str(path))).columns}
+    found = {field.name: str(field.type) for field in infer(input_file(str(path))).columns}
     assert found == {
         "id": "int64",
         "x": "double",

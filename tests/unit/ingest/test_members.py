@@ -90,7 +90,7 @@ def test_a_member_that_only_later_rows_have_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(input_files, "_INFERRED_ROWS", 2)
     path = tmp_path / "rows.json"
     path.write_text('{"k": 1, "v": {"x": 1}}\n' * 20_000 + '{"k": 2, "v": {"x": 1, "z": 7}}\n')
-    found = input_files.inferred(input_files.InputFile(str(path), str(path)))
+    found = input_files.infer(input_files.InputFile(str(path), str(path)))
     table = new_table(Schema.from_arrow(found.columns, ["k"]))
 
     with pytest.raises(SchemaMismatchError, match=r"line 20001, column v.* has the member z"):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed.engine import complexity
-from lakebed.engine.complexity import CHAIN_MIN, fitted, listed
+from lakebed.engine.complexity import CHAIN_MIN, fit, use_lists
 from lakebed.engine.datafusion import context
 from lakebed.errors import UsageError
 
@@ -41,7 +41,7 @@ def inner(literal="{i}"):
 )
 def test_equalities_of_a_column_become_a_list(operand, column, literal):
     text = f"b < 1 AND ({chain(operand)})"
-    assert " ".join(listed(text).split()) == " ".join(
+    assert " ".join(use_lists(text).split()) == " ".join(
         f"b < 1 AND ({operand.format(i=0)} OR {column} IN ({inner(literal)}) OR {operand.format(i=COUNT - 1)})".split()
     )
 
@@ -77,25 +77,25 @@ def test_equalities_of_a_column_become_a_list(operand, column, literal):
     ],
 )
 def test_whatever_else_stays_as_it_is(operand):
-    assert listed(chain(operand)) == chain(operand)
+    assert use_lists(chain(operand)) == chain(operand)
 
 
 def test_short_chains_stay_as_they_are():
     text = " OR ".join(f"a = {i}" for i in range(CHAIN_MIN))
-    assert listed(text) == text
+    assert use_lists(text) == text
 
 
 def test_columns_and_kinds_of_literals_have_lists_of_their_own():
     texts = ", ".join(f"'{i}'" for i in range(COUNT))
     less, more = (", ".join(map(str, some)) for some in (range(COUNT - 1), range(1, COUNT)))
-    found = listed(chain("a = {i}", "a = '{i}'", "b = {i}"))
+    found = use_lists(chain("a = {i}", "a = '{i}'", "b = {i}"))
     assert " ".join(found.split()) == f"a = 0 OR a IN ({texts}) OR b IN ({less}) OR a IN ({more}) OR b = {COUNT - 1}"
 
 
 def test_an_expression_becomes_the_same_wherever_it_stands():
     text = chain("a = {i}")
-    assert listed(f"SELECT {text}, 1 FROM t GROUP BY {text}") == "SELECT {0}, 1 FROM t GROUP BY {0}".format(
-        listed(text)
+    assert use_lists(f"SELECT {text}, 1 FROM t GROUP BY {text}") == "SELECT {0}, 1 FROM t GROUP BY {0}".format(
+        use_lists(text)
     )
 
 
@@ -146,7 +146,9 @@ def asked(condition):
     engine = context(partitions=1, batch_rows=8192, pool_bytes=64 * 1024 * 1024)
     frame = engine.from_arrow(pa.table(COLUMNS))
     try:
-        return frame.select(frame.parse_sql_expr(listed(condition)).alias("x")).to_arrow_table().column(0).to_pylist()
+        return (
+            frame.select(frame.parse_sql_expr(use_lists(condition)).alias("x")).to_arrow_table().column(0).to_pylist()
+        )
     except Exception:  # noqa: BLE001 - the engine raises plain exceptions.
         return None
 
@@ -154,8 +156,8 @@ def asked(condition):
 def test_equalities_that_became_a_list_count_as_one_condition(monkeypatch):
     monkeypatch.setattr(complexity, "ALTERNATIVES_MAX", 100)
     many = " OR ".join(f"a = {i}" for i in range(1_000))
-    assert "IN (1, 2" in fitted(f"NOT ({many})", "it").text
+    assert "IN (1, 2" in fit(f"NOT ({many})", "it").text
     ranges = " OR ".join(f"a BETWEEN {i} AND {i}" for i in range(101))
     with pytest.raises(UsageError, match=r"it has 101 conditions joined by OR; at most 100 are allowed\. Use IN"):
-        fitted(ranges, "it")
-    assert fitted(ranges.rpartition(" OR ")[0], "it").flat
+        fit(ranges, "it")
+    assert fit(ranges.rpartition(" OR ")[0], "it").flat

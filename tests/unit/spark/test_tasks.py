@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from lakebed import errors
 from lakebed.files.parquet.layout import Layout
-from lakebed.jobs.executor import answered, attempt
+from lakebed.jobs.executor import attempt, take_answer
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
@@ -39,7 +39,7 @@ def failing(error):
 
 def returned(value, made, work=same):
     """What the driver gets of a task that works on the value."""
-    return answered(attempt(work, pickle.dumps(value)), made, NO_RUN, 0)
+    return take_answer(attempt(work, pickle.dumps(value)), made, NO_RUN, 0)
 
 
 def test_a_merge_task_arrives():

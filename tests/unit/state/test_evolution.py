@@ -23,7 +23,7 @@ from lakebed.model.state.transactions import (
     apply,
     resolve,
 )
-from lakebed.model.state.transactions.schema_changes import check_changes, describe, followed
+from lakebed.model.state.transactions.schema_changes import append_schema, check_changes, describe
 from tests.unit.state.cases import job, new_file, step, through_an_image
 
 SCHEMA = Schema({"k": "string"}, {"s": "int32"}, {"n": pa.field("n", pa.int8(), nullable=False), "v": "string"})
@@ -177,17 +177,17 @@ def test_an_output_that_would_lose_a_field_of_its_inputs_is_refused():
 def test_a_schema_by_which_older_files_cannot_be_read_is_damage(fields, version, reason):
     schema = Schema(SCHEMA.row_key, SCHEMA.sort_key, fields, version=version)
     with pytest.raises(DamagedError, match=reason):
-        followed((SCHEMA,), schema)
+        append_schema((SCHEMA,), schema)
 
 
 def test_other_keys_and_a_field_that_comes_back_are_damage():
     for keys in (({"k": "int64"}, {"s": "int32"}), ({"k": "string", "s": "int32"},), ({"k": "string"},)):
         with pytest.raises(DamagedError, match="other keys"):
-            followed((SCHEMA,), Schema(*keys, version=2))
+            append_schema((SCHEMA,), Schema(*keys, version=2))
     without = Schema(SCHEMA.row_key, SCHEMA.sort_key, SCHEMA.values[:1], version=2)
     back = Schema(SCHEMA.row_key, SCHEMA.sort_key, SCHEMA.values, version=3)
     with pytest.raises(DamagedError, match="cannot be read as field v"):
-        followed((SCHEMA, without), back)
+        append_schema((SCHEMA, without), back)
 
 
 NAMES = st.sampled_from("ksnvwxyz")

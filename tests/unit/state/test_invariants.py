@@ -261,7 +261,7 @@ def test_a_step_counts_files_that_move_between_partitions():
     resolved = resolve(ProposeSplit({before.partitions.ids[0]: (key("b"),)}), before)
     after = apply(before, resolved, before.version + 1)
     assert list(violations_by(before, after, (resolved,))) == []
-    lost = replace(after, references=after.references.dropped({after.partitions.ids[0]: ["wide"]}))
+    lost = replace(after, references=after.references.drop({after.partitions.ids[0]: ["wide"]}))
     assert "references are counted: file wide has 2 references, not 3" in list(violations_by(before, lost, (resolved,)))
 
 

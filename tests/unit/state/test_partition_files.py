@@ -29,7 +29,7 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
         model = {partition: list(every) for partition, every in model.items()}
         if what == "add":
             came = {partition: [held(f"f{version}", partition), held(f"g{version}")] for partition in partitions}
-            files = files.added(came)
+            files = files.add(came)
             for partition, every in came.items():
                 model[partition] = [*model.get(partition, ()), *every]
         elif what == "drop":
@@ -38,7 +38,7 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
                 for partition in partitions
                 if model.get(partition)
             }
-            files = files.dropped(gone)
+            files = files.drop(gone)
         elif what == "again":
             # As a chain does, which only gives them another run.
             again = {
@@ -46,8 +46,8 @@ def test_whatever_comes_and_goes_each_state_stays_what_it_was(steps):
                 for partition in partitions
                 if model.get(partition)
             }
-            files = files.dropped({partition: {one.file.id} for partition, one in again.items()})
-            files = files.added({partition: [one] for partition, one in again.items()})
+            files = files.drop({partition: {one.file.id} for partition, one in again.items()})
+            files = files.add({partition: [one] for partition, one in again.items()})
             for partition, one in again.items():
                 model[partition].append(one)
         else:
@@ -78,7 +78,7 @@ def test_a_partition_that_did_not_change_is_put_together_once():
     base = Columns(REFERENCES).rewritten({1: (held("f1"),), 2: (held("f2"),)})
     files = PartitionFiles(base)
     first = files[1]
-    later = files.added({2: [held("f3")]})
+    later = files.add({2: [held("f3")]})
     assert later[1] is first
     assert [one.file.id for one in later[2]] == ["f2", "f3"]
     assert [one.file.id for one in files[2]] == ["f2"]
@@ -93,16 +93,16 @@ def test_no_more_is_at_hand_than_the_bound(monkeypatch):
 
 
 def test_to_add_a_file_is_not_to_look_at_the_partition():
-    files = PartitionFiles(Unread()).added({1: [held("f1")], 2: [held("f1")]}).added({1: [held("f2")]})
+    files = PartitionFiles(Unread()).add({1: [held("f1")], 2: [held("f1")]}).add({1: [held("f2")]})
     assert set(files.changes) == {1, 2}
 
 
 def test_what_is_at_hand_stays_so_when_the_state_rests_on_new_columns():
     base = Columns(REFERENCES).rewritten({1: (held("f1"),), 2: (held("f2"),)})
-    files = PartitionFiles(base).added({2: [held("f3")]})
+    files = PartitionFiles(base).add({2: [held("f3")]})
     first, second = files[1], files[2]
     rebased = files.rebased(Unread())
     assert (rebased[1], rebased[2]) == (first, second)
-    later = files.added({1: [held("f4")]}).rebased_onto(rebased, files)
+    later = files.add({1: [held("f4")]}).rebased_onto(rebased, files)
     assert later[2] is second
     assert later[1] == (*first, held("f4"))

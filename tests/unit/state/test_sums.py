@@ -33,10 +33,10 @@ def test_sums_are_those_of_one_partition_after_another(before, came, gone):
     below = {partition: tuple(partition_files(facts)) for partition, facts in before.items() if facts}
     changes = {partition: partition_files(facts) for partition, facts in came.items()}
     for base in (below, Columns(REFERENCES).rewritten(below)):
-        files = PartitionFiles(base).dropped(
+        files = PartitionFiles(base).drop(
             {partition: {one.file.id for one in below[partition]} for partition in gone if partition in below}
         )
-        state = TableState(references=files.added(changes))
+        state = TableState(references=files.add(changes))
         every = [one for held in state.references.values() for one in held]
         assert partition_sums(state) == {
             partition: sums_of(partition, held) for partition, held in state.references.items()

@@ -184,7 +184,7 @@ def input_file(text: str, home: Storage | None = None) -> InputFile:
     return InputFile(text, path, files)
 
 
-def spooled(stream: IO[bytes], folder: Path, name: str) -> InputFile:
+def spool(stream: IO[bytes], folder: Path, name: str) -> InputFile:
     """Copy a stream to a file in a folder, so that it can be read twice."""
     path = folder / "input"
     with reading(name), path.open("wb") as file:

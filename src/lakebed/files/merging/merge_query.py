@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from lakebed.engine.datafusion import ThreadSession, pieces, query_context, read_only
 from lakebed.engine.stack import on_deep_stack
-from lakebed.engine.value_sizes import bounded
+from lakebed.engine.value_sizes import fit_bounded
 from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
 from lakebed.errors import Code, Error
 from lakebed.model.arrays import empty_batch, of_integers
@@ -37,7 +37,7 @@ _engine = ThreadSession(query_context)
 
 def evaluate(text: str, schema: Schema, rows: pa.RecordBatch) -> pa.Table:
     """Return the result of the query over the rows, sorted, with their schema. Raises the engine's exceptions."""
-    bounds = bounded(text, "the query of the merge mode")
+    bounds = fit_bounded(text, "the query of the merge mode")
     result = _queried(bounds.text, rows) if bounds.flat else on_deep_stack(_queried, bounds.text, rows)
     # Present after SELECT *.
     result = result.drop_columns([ARRIVAL]) if ARRIVAL in result.column_names else result

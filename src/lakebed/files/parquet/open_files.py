@@ -184,7 +184,7 @@ class OpenFiles:
         if self.at_once < 2 or len(files) < 2:
             return [self.open(file, schema) for file in files]
         with ThreadPoolExecutor(min(self.at_once, len(files)), "lakebed-open") as threads:
-            return list(threads.map(telemetry.carried(partial(self.open, schema=schema)), files))
+            return list(threads.map(telemetry.carry(partial(self.open, schema=schema)), files))
 
     def read(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
         """Return these (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""

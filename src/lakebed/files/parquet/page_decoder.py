@@ -473,7 +473,7 @@ def _fetch_ahead(parts: Sequence[_Part]) -> None:
                 ahead += page_ranges(pages, picked.runs)
     if len(byte_ranges) > 1:
         with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(byte_ranges)), "lakebed-fetch") as threads:
-            list(threads.map(telemetry.carried(PagedFile.fetch_ahead), byte_ranges, byte_ranges.values()))
+            list(threads.map(telemetry.carry(PagedFile.fetch_ahead), byte_ranges, byte_ranges.values()))
     else:
         for file, read in byte_ranges.items():
             file.fetch_ahead(read)

@@ -164,11 +164,11 @@ class PartitionFiles(Mapping[int, Held]):
             return self.base.length(partition, "file", bytes_min=room * FACTS_BYTES) > room
         return len(self.base.get(partition, ())) > room
 
-    def added(self, additions: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
+    def add(self, additions: Mapping[int, Sequence[PartitionFile]]) -> PartitionFiles:
         """Return a table with these files appended to those of their partitions."""
         return self._with({partition: _Change(additions=tuple(files)) for partition, files in additions.items()})
 
-    def dropped(self, removals: Mapping[int, Collection[str]]) -> PartitionFiles:
+    def drop(self, removals: Mapping[int, Collection[str]]) -> PartitionFiles:
         """Return a table without the files of these ids, by partition. Requires that the partitions have them."""
         return self._with({partition: _Change(removals=frozenset(ids)) for partition, ids in removals.items()})
 

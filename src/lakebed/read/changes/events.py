@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from lakebed.log.entry import gone, naming, replaced
+from lakebed.log.entry import entry_missing, log_went_back, naming
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.model.state.codec import outline
 from lakebed.model.state.transactions import AddFiles, RemoveRange, Replace, RestoreVersion
@@ -69,14 +69,14 @@ def read_events(
         stored = log.read(version)
         if stored is not None:
             if digest not in ("", stored.entry.previous):
-                raise replaced(log.identity, version - 1)
+                raise log_went_back(log.identity, version - 1)
             digest = stored.entry.digest
             yield _event(stored, log.identity, log.head.state.created), digest
         elif (start := log.log_start()) >= version:
             yield Event(start, None, None, [], missed_from=version), ""
             version, digest = start, ""
         else:
-            raise gone(log.identity, version)
+            raise entry_missing(log.identity, version)
         version += 1
 
 

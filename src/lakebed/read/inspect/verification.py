@@ -24,7 +24,7 @@ from lakebed import clock
 from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import Head
-from lakebed.log.entry import gone
+from lakebed.log.entry import entry_missing
 from lakebed.log.replay import advance
 from lakebed.model.checks import check_flag
 from lakebed.model.files import data_folder, data_name, object_names, summary_name
@@ -272,7 +272,7 @@ def _check_links(
         try:
             data = log.backend.get(version)
             if data is None:
-                raise gone(table_id, version)
+                raise entry_missing(table_id, version)
             entry = entries.decode(data, table_id, version, previous)
             digest = entry.digest
             log.read_sidecars(entry)

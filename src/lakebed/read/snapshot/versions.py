@@ -136,7 +136,7 @@ class TableVersions:
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
-            reading = thread.submit(telemetry.carried(self.reader.get), known, key, columns)
+            reading = thread.submit(telemetry.carry(self.reader.get), known, key, columns)
             state = self._present_state()
             if state.version == known.version:
                 return reading.result(), state

@@ -47,7 +47,7 @@ from datafusion import Accumulator, udaf, udf
 from datafusion.catalog import CatalogProvider, SchemaProvider, Table
 
 from lakebed import clock, sketches
-from lakebed.engine.complexity import fitted
+from lakebed.engine.complexity import fit
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.statement_reasons import plain_reason, statement_reason
@@ -354,7 +354,7 @@ class SqlEngine:
         """Return the rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
         if not isinstance(text, str):
             raise Code.ARGUMENT_INVALID(f"statement = {text!r}: must be a text in SQL")
-        bounds = fitted(text, "the statement")
+        bounds = fit(text, "the statement")
         check_reads(bounds.text)
         about = catalog_statement(bounds.text)
         if about is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
-from lakebed.log.entry import replaced
+from lakebed.log.entry import log_went_back
 from lakebed.model.operations import OPERATIONS
 from lakebed.model.table_summary import Record, TableSummary, TableView
 from lakebed.server.service.plan import Due, ServiceLimits, due
@@ -101,7 +101,7 @@ class Watch:
         table = instance.opened(self.found)
         state = table.state()
         if state.version < self.summary.version:
-            raise replaced(self.found.id, self.summary.version)
+            raise log_went_back(self.found.id, self.summary.version)
         if state.version != self.summary.version:
             self.changed_s = clock.monotonic_s()
         self.summary = summarise(state, table.settings_in_force(), online=self.found.online)

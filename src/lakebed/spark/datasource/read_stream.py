@@ -38,7 +38,7 @@ from pyspark.sql.streaming.datasource import (
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.jobs.executor import Place, on_one_core
 from lakebed.log import entry as entries
-from lakebed.log.entry import gone
+from lakebed.log.entry import entry_missing
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.state.codec import outline
 from lakebed.model.state.transactions import AddFiles
@@ -314,7 +314,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if data is None:
             log_start = log.log_start()
             if log_start < version:
-                raise gone(log.identity, version)
+                raise entry_missing(log.identity, version)
             raise Code.STREAM_NOT_RETAINED(
                 f"the stream is at version {version - 1}, and the log is retained from version {log_start + 1} on "
                 f"(setting log_s), so rows that were added in between are not known; {_START_ANEW}",

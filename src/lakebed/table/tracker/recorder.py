@@ -235,7 +235,7 @@ class Recorder:
         try:
             yield handle
         except BaseException as error:
-            noted(error)
+            mark_noted(error)
             if type(error) is UsageError:
                 self.discard(handle.id)
             elif isinstance(error, Exception):
@@ -359,7 +359,7 @@ class RunHandle:
 
     def failed(self, error: BaseException) -> None:
         """Record that the run has failed, although the block ends without an exception."""
-        noted(error)
+        mark_noted(error)
         self._error = error
 
     def nothing(self) -> None:
@@ -398,7 +398,7 @@ def current_run() -> RunHandle:
     return _current.get()
 
 
-def noted(error: BaseException) -> None:
+def mark_noted(error: BaseException) -> None:
     """Mark an error as recorded, so that callers do not record it again."""
     if (errors := _noted.get()) is not None:
         errors.append(error)

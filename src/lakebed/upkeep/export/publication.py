@@ -85,7 +85,7 @@ def send(file: LocalFile, export_id: str, index: int, target: Storage) -> Export
     return ExportedFile(name, file.rows, stored.size_bytes, stored.digest)
 
 
-def published(target: Storage) -> Mapping[str, Any] | None:
+def read_published(target: Storage) -> Mapping[str, Any] | None:
     """Return the manifest of the export at the target; None if none was published."""
     manifest = target.get(MANIFEST)
     return None if manifest is None else _loaded(manifest)

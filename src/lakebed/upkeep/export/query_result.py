@@ -31,7 +31,14 @@ from lakebed.read.snapshot.row_views import raw_choice
 from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.storage.disk_space import scratch_folder
 from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
-from lakebed.upkeep.export.publication import ExportedFile, names_of, publish, published, send, withdrawn_on_failure
+from lakebed.upkeep.export.publication import (
+    ExportedFile,
+    names_of,
+    publish,
+    read_published,
+    send,
+    withdrawn_on_failure,
+)
 from lakebed.upkeep.export.run import ROWS_A_CELL, check_format, until_full, write_rows
 from lakebed.write import batches as runner
 
@@ -207,7 +214,7 @@ def write_stream(
 
 def result_at(target: Storage, query_id: str) -> QueryResult | None:
     """Return the result that an attempt of the query published at the target; None if there is none."""
-    manifest = published(target)
+    manifest = read_published(target)
     if manifest is None or manifest.get("export") != query_id:
         return None
     return _result_of(manifest)
@@ -215,7 +222,7 @@ def result_at(target: Storage, query_id: str) -> QueryResult | None:
 
 def finished_result(target: Storage, query_id: str) -> QueryResult | None:
     """As :func:`result_at`, but first completes an interrupted publication."""
-    manifest = published(target)
+    manifest = read_published(target)
     if manifest is None or manifest.get("export") != query_id:
         return None
     return _result_of(publish(target, manifest, query_id))

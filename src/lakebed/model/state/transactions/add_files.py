@@ -35,7 +35,7 @@ from lakebed.model.state.transactions.resolution import (
     TooOld,
     refused_change,
 )
-from lakebed.model.state.transactions.schema_growth import grown
+from lakebed.model.state.transactions.schema_growth import grow
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
             return TooOld(self.base_version, state.request_watermark)
         if refused := refused_change(state) or self._refused(state):
             return refused
-        fitted = grown(self.files, state)
+        fitted = grow(self.files, state)
         if isinstance(fitted, Rejected):
             return fitted
         references = [r for new in fitted.files for r in references_to(new, state, ALL_KEYS)]
@@ -164,7 +164,7 @@ class AddFiles(Struct, frozen=True):
         if done:
             still_open = state.open_requests.updated({}, self.requests)
             state = replace(state, requests=state.requests.updated(done), open_requests=still_open)
-        return added(state, self.files, self.references, None)
+        return append_files(state, self.files, self.references, None)
 
     def describe(self, added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the rows and bytes of the files."""
@@ -296,7 +296,7 @@ def _check_whole(files: Iterable[DataFile], references: Iterable[Reference]) -> 
             )
 
 
-def added(
+def append_files(
     state: TableState,
     files: Sequence[DataFile],
     references: Sequence[Reference],
@@ -315,10 +315,10 @@ def added(
         lo, hi = sequence_span or (sequence, sequence)
         known[file.id] = CommittedFile(lo, hi, added=state.version, file=file)
         sequence += sequence_span is None
-    return referred(state, {file.id: file for file in files}, references, known)
+    return add_references(state, {file.id: file for file in files}, references, known)
 
 
-def referred(
+def add_references(
     state: TableState,
     files: Mapping[str, DataFile],
     references: Sequence[Reference],
@@ -357,12 +357,12 @@ def referred(
     return replace(
         state,
         files=state.files.updated(known),
-        references=state.references.added(files_added),
+        references=state.references.add(files_added),
         next_sequence=max([state.next_sequence, *(committed.sequence_hi + 1 for committed in new.values())]),
     )
 
 
-def dropped(state: TableState, files_of: Mapping[int, Sequence[DataFile]]) -> TableState:
+def drop_references(state: TableState, files_of: Mapping[int, Sequence[DataFile]]) -> TableState:
     """Drop files from partitions that have them.
 
     A file that loses its last reference records this version, and keeps its own facts.
@@ -375,4 +375,4 @@ def dropped(state: TableState, files_of: Mapping[int, Sequence[DataFile]]) -> Ta
         version, own = (None, None) if references_left else (state.version, facts[name])
         known[name] = replace(counted, references=references_left, dropped=version, file=own)
     ids = {partition: {file.id for file in files} for partition, files in files_of.items() if files}
-    return replace(state, files=state.files.updated(known), references=state.references.dropped(ids))
+    return replace(state, files=state.files.updated(known), references=state.references.drop(ids))

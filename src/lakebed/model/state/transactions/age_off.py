@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from lakebed.model.state.fields import Whole
 from lakebed.model.state.reference_lists import PairList, decode_pairs, encode_pairs
-from lakebed.model.state.transactions.add_files import dropped
+from lakebed.model.state.transactions.add_files import drop_references
 from lakebed.model.state.transactions.job_changes import held_pairs
 from lakebed.model.state.transactions.resolution import Description, Repeated
 from lakebed.model.state.transactions.retention import RaiseWatermark, Watermark
@@ -83,7 +83,7 @@ class DropExpired(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state without the references. Open jobs over them stay open."""
-        return dropped(state, held_pairs(state, self.drop))
+        return drop_references(state, held_pairs(state, self.drop))
 
     def describe(self, _added: ReferenceCounts, dropped: ReferenceCounts) -> Description:
         """Report the number of references; their rows are not on record."""

@@ -33,7 +33,7 @@ from lakebed.model.state.reference_lists import (
     encode_references,
 )
 from lakebed.model.state.table_state import Job
-from lakebed.model.state.transactions.add_files import added, dropped, references_to, refused_files
+from lakebed.model.state.transactions.add_files import append_files, drop_references, references_to, refused_files
 from lakebed.model.state.transactions.resolution import Description, Rejected, refused_change
 from lakebed.model.wording import count_text
 
@@ -333,7 +333,7 @@ class Replace(Struct, frozen=True):
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
         going = held_pairs(state, self.drop)
         closed = replace(state, jobs=state.jobs.remove(self.job))
-        replaced = added(dropped(closed, going), self.files, self.references, sequence_span)
+        replaced = append_files(drop_references(closed, going), self.files, self.references, sequence_span)
         if state.merge.keeps_all:
             return replaced
         return _in_place(replaced, {partition: state.held_by(partition) for partition in going})
@@ -402,8 +402,8 @@ def _in_place(state: TableState, before: Mapping[int, Sequence[PartitionFile]]) 
         older = [one for one in old[:last_input] if one.file.id in kept]
         order[partition] = [*older, *outputs, *old[last_input + 1 :]]
     # All are dropped and added again, in their new order.
-    rest = state.references.dropped({partition: [one.file.id for one in files] for partition, files in order.items()})
-    return replace(state, references=rest.added(order))
+    rest = state.references.drop({partition: [one.file.id for one in files] for partition, files in order.items()})
+    return replace(state, references=rest.add(order))
 
 
 class CloseJob(StoredAsIs, frozen=True, tag="close_job"):

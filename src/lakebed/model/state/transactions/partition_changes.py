@@ -23,7 +23,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.fields import Hex, Id, Positive, StoredAsIs
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
-from lakebed.model.state.transactions.add_files import dropped, referred
+from lakebed.model.state.transactions.add_files import add_references, drop_references
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated
 from lakebed.model.wording import count_text
 
@@ -82,9 +82,9 @@ class ConcatenateRuns(StoredAsIs, frozen=True, tag="concatenate_runs"):
             )
         renamed = {name: references[name]._replace(run=self.run) for name in self.files}
         # All references are dropped and added again, so that they stay in the order of arrival.
-        rest = state.references.dropped({self.partition: list(references)})
+        rest = state.references.drop({self.partition: list(references)})
         return replace(
-            state, references=rest.added({self.partition: [renamed.get(name, references[name]) for name in references]})
+            state, references=rest.add({self.partition: [renamed.get(name, references[name]) for name in references]})
         )
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
@@ -188,7 +188,7 @@ class SplitPartitions(Struct, frozen=True):
     def apply(self, state: TableState) -> TableState:
         """Return the state with the references moved to the new partitions."""
         going = {partition: state.files_of(partition) for partition in self.cuts}
-        after = replace(dropped(state, going), partitions=state.partitions.split(self.cuts))
+        after = replace(drop_references(state, going), partitions=state.partitions.split(self.cuts))
         parts = range(state.partitions.next_id, after.partitions.next_id)
         file_ids = {partition: {file.id for file in files} for partition, files in going.items()}
         for reference in self.references:
@@ -201,7 +201,7 @@ class SplitPartitions(Struct, frozen=True):
                 raise Code.TRANSACTION_IMPOSSIBLE(
                     f"entry {state.version} brings {reference.file} into partition {reference.partition} by a split"
                 )
-        return referred(after, {file.id: file for files in going.values() for file in files}, self.references)
+        return add_references(after, {file.id: file for files in going.values() for file in files}, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the partitions and their parts."""
@@ -364,8 +364,8 @@ class JoinPartitions(Struct, frozen=True):
             raise Code.TRANSACTION_IMPOSSIBLE(
                 f"entry {state.version} joins partitions {self.partitions} and changes what they refer to"
             )
-        state = dropped(state, going)
-        return referred(replace(state, partitions=state.partitions.join(self.partitions)), moved, self.references)
+        state = drop_references(state, going)
+        return add_references(replace(state, partitions=state.partitions.join(self.partitions)), moved, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the partitions."""

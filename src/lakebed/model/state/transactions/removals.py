@@ -20,7 +20,7 @@ from lakebed.model.keys import EncodedRange, iter_ranges
 from lakebed.model.state.fields import Bounds, Positive, decode_bounds, encode_bounds
 from lakebed.model.state.reference_lists import ReferenceList, encode_references
 from lakebed.model.state.table_state import Fence
-from lakebed.model.state.transactions.add_files import dropped
+from lakebed.model.state.transactions.add_files import drop_references
 from lakebed.model.state.transactions.partition_changes import (
     ProposeSplit,
     SplitPartitions,
@@ -102,7 +102,7 @@ class RemoveRange(Struct, frozen=True):
                     f"entry {state.version} removes from partition {partition}, which does not exist or is empty"
                 )
         fences = tuple(Fence(keys, state.version) for keys in self.ranges) if self.fence else ()
-        return replace(dropped(state, going), fences=(*state.fences, *fences))
+        return replace(drop_references(state, going), fences=(*state.fences, *fences))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the ranges; the dropped references and their rows are not on record."""

@@ -27,7 +27,7 @@ from lakebed.model.files import DataFile, Reference
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.fields import FileDocument, Hex, Positive
 from lakebed.model.state.reference_lists import ReferenceList, decode_references, encode_references
-from lakebed.model.state.transactions.add_files import committed_file, dropped, referred
+from lakebed.model.state.transactions.add_files import add_references, committed_file, drop_references
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, refused_change
 from lakebed.model.wording import count_text
 
@@ -110,7 +110,7 @@ class RestoreVersion(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the new partitions under the next ids, by region, and jobs over regions closed."""
-        partitions = state.partitions.replaced(self.regions)
+        partitions = state.partitions.replace_regions(self.regions)
         ranges = [_range_of(state, partitions) for partitions, _ in self.regions]
         going = {partition: state.files_of(partition) for region, _ in self.regions for partition in region}
         for file in self.files:
@@ -127,8 +127,8 @@ class RestoreVersion(Struct, frozen=True):
         jobs = HashTrieMap(
             (name, job) for name, job in state.jobs.items() if all(job.keys.intersect(keys).empty for keys in ranges)
         )
-        state = replace(dropped(state, going), partitions=partitions, jobs=jobs)
-        return referred(state, {file.id: file for file in self.files}, self.references)
+        state = replace(drop_references(state, going), partitions=partitions, jobs=jobs)
+        return add_references(state, {file.id: file for file in self.files}, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the version and the replaced partitions. Unchanged rows are not distinguished from restored ones."""

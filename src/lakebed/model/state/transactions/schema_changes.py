@@ -245,7 +245,7 @@ class AlterSchema(Struct, frozen=True):
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the schema as the latest; older ones are kept."""
-        return structs.replace(state, schemas=followed(state.schemas, self.schema), merge=self.merge)
+        return structs.replace(state, schemas=append_schema(state.schemas, self.schema), merge=self.merge)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the changes."""
@@ -268,7 +268,7 @@ class AlterSchemaDocument(Struct, frozen=True, tag_field="type", tag="alter_sche
         return AlterSchema(Schema.from_json(self.schema), self.changes, mode_of(self.merge))
 
 
-def followed(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
+def append_schema(schemas: tuple[Schema, ...], schema: Schema) -> tuple[Schema, ...]:
     """Return all schemas with the next one. Raises DamagedError if it could not read the files of an earlier one."""
     if schema.version != len(schemas) + 1:
         raise Code.TRANSACTION_IMPOSSIBLE(
@@ -326,7 +326,7 @@ class CreateTable(Struct, frozen=True):
         return structs.replace(
             state,
             table=self.table,
-            schemas=followed((), self.schema),
+            schemas=append_schema((), self.schema),
             settings=dict(self.settings),
             partitions=Partitions.at(self.boundaries),
             merge=self.merge,

@@ -5,7 +5,7 @@ not reserved beforehand, so the writer chooses the ids of the fields itself: :fu
 Two writers that add the same column at once therefore write the same id, whatever other columns they add, and both
 files are valid.
 
-When the files are committed, the newest schema may differ from the one they were written for. :func:`grown` adds the
+When the files are committed, the newest schema may differ from the one they were written for. :func:`grow` adds the
 fields that are still missing and accepts existing ones with the same id, name and type. It rejects files that would be
 misread: a name or id that was given to another field, another type, or a field that was changed. The writer conforms
 such rows and writes them again.
@@ -71,7 +71,7 @@ class Grown(Struct, frozen=True):
     change: AlterSchema | None
 
 
-def grown(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
+def grow(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
     """Resolve files with new fields in this state."""
     if not any(new.added for new in files):
         return Grown(files, None)
