@@ -8,7 +8,7 @@ to is read once for each folder or glob, and refused if it is named twice.
 Files of object stores are read with the storage options of the instance if it is on a store of the same kind (``home``
 is its store); otherwise the environment and profiles need to have the credentials.
 
-Core types: :class:`~lakebed.model.state.transactions.Source`.
+Core types: :class:`~lakebed.model.state.table_state.Source`.
 
 Errors: NotFoundError, UsageError, DamagedError, and StorageError for files that cannot be read or have changed.
 
