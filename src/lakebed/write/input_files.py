@@ -39,7 +39,7 @@ from lakebed.write.source_rows import RowInput, SourceRows
 from lakebed.write.sources import has_glob
 
 if TYPE_CHECKING:
-    from lakebed.files.formats.csv_file import CsvReading
+    from lakebed.files.formats.csv_records import CsvReading
     from lakebed.model.schema import Schema
     from lakebed.storage.contract import Storage
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from lakebed import Error
 from lakebed.files.formats import csv_file, csv_parser
-from lakebed.files.formats.csv_file import CsvReading, batches
+from lakebed.files.formats.csv_file import batches
 from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream
+from lakebed.files.formats.csv_records import CsvReading
 from lakebed.files.formats.dialect import Dialect
 from lakebed.files.formats.input_file import InputFile
 from lakebed.files.formats.reading_options import ReadingOptions

@@ -5,8 +5,6 @@ parser (:mod:`lakebed.files.formats.csv_parser`) as text, which :mod:`lakebed.fi
 value does not fit, the file is read again to name its line. An empty cell is null. Empty quotes are an empty text, or
 null if columns of other types have such cells.
 
-Core types: :class:`CsvReading`.
-
 Rules. Binary is hex digits, as in JSON. Columns of types that :mod:`lakebed.model.text_values` does not convert remain
 text, which the conformer casts. Lines count from 1, and a record with line breaks in quotes has the number of its first
 line.
@@ -19,8 +17,6 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -28,14 +24,12 @@ from pyarrow import csv as arrow_csv
 
 from lakebed.errors import Code, Error
 from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream, read_options, typed
-from lakebed.files.formats.csv_records import ends_in_quotes, line_of, record_at, unclosed, unclosed_line
+from lakebed.files.formats.csv_records import CsvReading, ends_in_quotes, line_of, record_at, unclosed, unclosed_line
 from lakebed.files.formats.dialect import Dialect, detect_dialect, encoding_name
 from lakebed.files.formats.input_file import InputFile, reading
 from lakebed.files.formats.reading_options import ReadingOptions
 from lakebed.files.formats.text_types import ColumnType, column_type, is_zoneless, words_for_null
 from lakebed.model.checks import near_names
-from lakebed.model.text_values import is_parsed
-from lakebed.model.types import is_binary
 
 SAMPLE_BYTES = 4 * 1024 * 1024
 
@@ -43,55 +37,6 @@ _TOO_LONG = "straddling"
 """Part of the message of Arrow's parser for a row that is longer than two blocks."""
 
 _ROW = re.compile(r"Row #(\d+): ")
-
-
-@dataclass(frozen=True)
-class CsvReading:
-    """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
-    ``quoted_nulls``: empty quotes are null. Values of columns in ``casts`` may have any form of their type.
-    ``piece_bytes`` is about the size of the pieces that threads parse.
-    """
-
-    file: InputFile
-    dialect: Dialect
-    options: ReadingOptions
-    columns: Mapping[str, ColumnType]
-    given: Mapping[str, pa.DataType]
-    rows: int
-    whole: bool
-    quoted_nulls: bool = False
-    read: tuple[str, ...] | None = field(default=None)
-    casts: frozenset[str] = frozenset()
-    piece_bytes: int = 4 * 1024 * 1024
-
-    @cached_property
-    def nulls(self) -> tuple[str, ...]:
-        """The texts that mean null."""
-        found = self.options.nulls or sorted({word for one in self.columns.values() for word in one.nulls})
-        return ("", *found)
-
-    @cached_property
-    def schema(self) -> pa.Schema:
-        """The schema of the rows as they are read."""
-        names = self.dialect.names if self.read is None else self.read
-        return pa.schema([(name, self._read_as(name)) for name in names])
-
-    def type_of(self, name: str) -> pa.DataType:
-        """Return the type of a column: given, or detected."""
-        return self.given.get(name) or self.columns[name].type
-
-    def form_of(self, name: str) -> pa.DataType:
-        """Return the type of a column as its texts are: times have no zone yet if the option gives them one."""
-        kind = self.type_of(name)
-        local = pa.types.is_timestamp(kind) and kind.tz and self.options.timezone
-        return pa.timestamp(kind.unit) if local else kind
-
-    def _read_as(self, name: str) -> pa.DataType:
-        kind = self.type_of(name)
-        if not (is_parsed(kind) or is_binary(kind)):
-            return pa.string()
-        zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
-        return pa.timestamp(kind.unit, "UTC") if zoned else kind
 
 
 # -- detection ------------------------------------------------------------------------------------------------------

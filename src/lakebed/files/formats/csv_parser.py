@@ -45,7 +45,7 @@ from lakebed.model.text_values import values_of_texts
 from lakebed.model.types import is_binary, is_number
 
 if TYPE_CHECKING:
-    from lakebed.files.formats.csv_file import CsvReading
+    from lakebed.files.formats.csv_records import CsvReading
     from lakebed.files.formats.dialect import Dialect
     from lakebed.files.formats.reading_options import ReadingOptions
 

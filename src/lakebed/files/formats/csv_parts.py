@@ -16,8 +16,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.files.formats.csv_file import CsvReading
 from lakebed.files.formats.csv_parser import LINES_APART
+from lakebed.files.formats.csv_records import CsvReading
 
 
 def may_be_divided(plan: CsvReading, sample: bytes) -> bool:

@@ -1,4 +1,6 @@
-"""Finds the records of a CSV file by Python's parser, for errors: messages name lines, but Arrow's parser counts rows.
+"""How a CSV file is read (:class:`CsvReading`), and its records by Python's parser.
+
+The records are for errors: messages name lines, but Arrow's parser counts rows.
 
 Also detects a file that ends within quotes. Arrow's parser accepts it: the rest is one value, and its rows would be
 lost silently.
@@ -11,22 +13,74 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-
-if TYPE_CHECKING:
-    from lakebed.files.formats.csv_file import CsvReading
+from lakebed.files.formats.dialect import Dialect
+from lakebed.files.formats.input_file import InputFile
+from lakebed.files.formats.reading_options import ReadingOptions
+from lakebed.files.formats.text_types import ColumnType
+from lakebed.model.text_values import is_parsed
+from lakebed.model.types import is_binary
 
 _END_BYTES = 256
 
 
 _LINE_CHARS_MAX = 64 * 1024 * 1024
 """Characters of a line in memory: longer than any that Arrow's parser accepts."""
+
+
+@dataclass(frozen=True)
+class CsvReading:
+    """How to read a file. ``columns`` has the detected columns; ``given`` has the types that were not detected;
+    ``quoted_nulls``: empty quotes are null. Values of columns in ``casts`` may have any form of their type.
+    ``piece_bytes`` is about the size of the pieces that threads parse.
+    """
+
+    file: InputFile
+    dialect: Dialect
+    options: ReadingOptions
+    columns: Mapping[str, ColumnType]
+    given: Mapping[str, pa.DataType]
+    rows: int
+    whole: bool
+    quoted_nulls: bool = False
+    read: tuple[str, ...] | None = field(default=None)
+    casts: frozenset[str] = frozenset()
+    piece_bytes: int = 4 * 1024 * 1024
+
+    @cached_property
+    def nulls(self) -> tuple[str, ...]:
+        """The texts that mean null."""
+        found = self.options.nulls or sorted({word for one in self.columns.values() for word in one.nulls})
+        return ("", *found)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The schema of the rows as they are read."""
+        names = self.dialect.names if self.read is None else self.read
+        return pa.schema([(name, self._read_as(name)) for name in names])
+
+    def type_of(self, name: str) -> pa.DataType:
+        """Return the type of a column: given, or detected."""
+        return self.given.get(name) or self.columns[name].type
+
+    def form_of(self, name: str) -> pa.DataType:
+        """Return the type of a column as its texts are: times have no zone yet if the option gives them one."""
+        kind = self.type_of(name)
+        local = pa.types.is_timestamp(kind) and kind.tz and self.options.timezone
+        return pa.timestamp(kind.unit) if local else kind
+
+    def _read_as(self, name: str) -> pa.DataType:
+        kind = self.type_of(name)
+        if not (is_parsed(kind) or is_binary(kind)):
+            return pa.string()
+        zoned = pa.types.is_timestamp(kind) and kind.tz is None and self.options.timezone
+        return pa.timestamp(kind.unit, "UTC") if zoned else kind
 
 
 def _pieces_of(text: io.TextIOWrapper) -> Iterator[str]:
