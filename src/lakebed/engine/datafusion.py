@@ -38,11 +38,10 @@ from lakebed.storage.processes import ENGINE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from datafusion import DataFrame, ScalarUDF
+    from datafusion import ScalarUDF
     from datafusion.expr import SortExpr
     from datafusion.plan import ExecutionPlan
 
-    from lakebed.engine.predicate import Predicate
 
 _PR_SET_THP_DISABLE = 41
 _CONTROL_CHARACTERS = frozenset(map(chr, (*range(32), 127)))
@@ -260,23 +259,6 @@ def _masked(found: Expr, kind: pa.DataType) -> Expr:
         _MASKS[kind] = function
     # The engine has names of its own for the entries of a map.
     return function(found.cast(kind))
-
-
-def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
-    """Return the rows for which the predicate is true, evaluated in the types of the schema and not in those of
-    Parquet.
-
-    Parquet stores seconds as milliseconds, which could be compared with half a second.
-    """
-    cast = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
-    if not cast:
-        return frame.filter(where.alone)
-    names = frame.schema().names
-    # The stored columns stay, under unused names, because the engine does not assume that casts preserve the order.
-    beside = {name: max(names, key=len) + name for name in cast}
-    visible = [column(n).cast(cast[n]).alias(n) if n in cast else column(n) for n in names]
-    found = frame.select(*visible, *(column(n).alias(beside[n]) for n in cast)).filter(where.alone)
-    return found.select(*(column(beside[n]).alias(n) if n in cast else column(n) for n in names))
 
 
 def column_names(expression: Expr) -> Iterator[str]:

@@ -20,13 +20,14 @@ import pyarrow as pa
 from datafusion import lit
 from datafusion.expr import Filter, TableScan
 
-from lakebed.engine.datafusion import ThreadSession, context, drop_non_row_functions, operators_of, pieces
+from lakebed.engine.datafusion import ThreadSession, column, context, drop_non_row_functions, operators_of, pieces
 from lakebed.engine.stack import on_deep_stack
 from lakebed.engine.statement_reasons import statement_reason
 from lakebed.engine.value_sizes import fit_bounded
 from lakebed.engine.workarounds.merged_conditions import must_stand_alone
 from lakebed.engine.workarounds.typed_literals import with_typed_literals
 from lakebed.errors import Code, Error, UsageError
+from lakebed.model import types
 from lakebed.model.arrays import empty_table
 from lakebed.model.checks import is_text, shown
 from lakebed.model.foreign_errors import translate_errors
@@ -34,10 +35,11 @@ from lakebed.model.foreign_errors import translate_errors
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from datafusion import Expr, SessionContext
+    from datafusion import DataFrame, Expr, SessionContext
     from datafusion.plan import LogicalPlan
 
     from lakebed.engine.complexity import Fitted
+    from lakebed.model.schema import Schema
 
 OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
 """The operators of a plan that only filters rows."""
@@ -89,6 +91,23 @@ def check_where(where: Any, schema: pa.Schema) -> Predicate:
             where=where,
         )
     return found
+
+
+def passing(frame: DataFrame, where: Predicate, schema: Schema) -> DataFrame:
+    """Return the rows for which the predicate is true, evaluated in the types of the schema and not in those of
+    Parquet.
+
+    Parquet stores seconds as milliseconds, which could be compared with half a second.
+    """
+    cast = {f.name: f.type for f in schema.fields if f.name in where.columns and types.in_parquet(f.type) != f.type}
+    if not cast:
+        return frame.filter(where.alone)
+    names = frame.schema().names
+    # The stored columns stay, under unused names, because the engine does not assume that casts preserve the order.
+    beside = {name: max(names, key=len) + name for name in cast}
+    visible = [column(n).cast(cast[n]).alias(n) if n in cast else column(n) for n in names]
+    found = frame.select(*visible, *(column(n).alias(beside[n]) for n in cast)).filter(where.alone)
+    return found.select(*(column(beside[n]).alias(n) if n in cast else column(n) for n in names))
 
 
 def keep(rows: pa.RecordBatch, predicate: Predicate) -> pa.RecordBatch:

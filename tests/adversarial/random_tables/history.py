@@ -52,7 +52,7 @@ AGE_DAYS, CUT_S = 1_000, 1_700_000_000
 BATCH_ROWS = (
     "lakebed.files.sorting.merge._BATCH_ROWS_MAX",
     "lakebed.files.sorting.sort._SORT_BATCH_ROWS",
-    "lakebed.files.sorting.sort.BATCH_ROWS_MAX",
+    "lakebed.files.sorting.merge_inputs.BATCH_ROWS_MAX",
     "lakebed.read.rows.sequential_scan.BATCH_ROWS",
 )
 """The rows of a batch, and the keys that are looked up at once."""

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from lakebed.errors import Error
 from lakebed.files.sorting import merge, sort
 from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
-from lakebed.files.sorting.sort import sort_chunks, sort_runs, write_spill
+from lakebed.files.sorting.merge_inputs import write_spill
+from lakebed.files.sorting.sort import sort_chunks, sort_runs
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import First, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, merge_schema

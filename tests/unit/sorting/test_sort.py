@@ -12,7 +12,8 @@ import pytest
 from lakebed import Schema
 from lakebed.files.parquet.file_writer import gather, write_run
 from lakebed.files.sorting import sort
-from lakebed.files.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs, write_spill
+from lakebed.files.sorting.merge_inputs import write_spill
+from lakebed.files.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs
 from lakebed.model.merge_modes import Latest
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, piece_rows, small_layout, sort_keys
 

@@ -81,7 +81,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from datafusion import lit
 
-from lakebed.engine.datafusion import column, context, inside, operators_of, passing, read_as, sort_order, url
+from lakebed.engine.datafusion import column, context, inside, operators_of, read_as, sort_order, url
+from lakebed.engine.predicate import passing
 from lakebed.errors import Code, Error
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
@@ -95,8 +96,8 @@ from lakebed.files.sorting.merge_inputs import (
     read_through,
     sample,
     spans,
+    write_spill,
 )
-from lakebed.files.sorting.sort import write_spill
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden

@@ -1,8 +1,11 @@
-"""Inspects the sorted files that a merge reads: formats, sizes, and the distribution of their keys.
+"""The sorted files that a merge reads: writes spills, inspects formats, sizes, and the distribution of keys.
 
 An input is a Parquet file or an Arrow IPC file, recognised by its first bytes. Its columns are matched by field id to
 those of the schema or of an earlier schema of the table (:mod:`lakebed.model.state.transactions.schema_changes` says
 what may differ).
+
+Spills are Arrow IPC files with lz4. They take twice the disk of a data file, but reading one back costs half the CPU of
+Parquet, and a reader holds one batch of it. Batches are therefore small: a merge holds a few of each input.
 
 Dividing a merge into slices of keys requires the distribution of bytes over the key space. It is estimated by a sample
 of rows, evenly spaced by bytes over all inputs. Statistics are not sufficient: they may be truncated or absent, and
@@ -10,8 +13,8 @@ cover one column each.
 
 Core types: :class:`MergeInput`, :class:`GroupSpan`.
 
-Rules. Local paths only. A file is opened for each question and closed again, so that 1,000 inputs do not need 1,000
-descriptors.
+Rules. Local paths only. The caller owns a spill. A file is opened for each question and closed again, so that 1,000
+inputs do not need 1,000 descriptors.
 
 Errors: DamagedError for a file that cannot be opened as what it is, SchemaMismatchError for columns that do not fit,
 StorageError for a file that cannot be read; each names the file.
@@ -22,7 +25,7 @@ from __future__ import annotations
 import itertools
 import sys
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,13 +35,13 @@ import pyarrow.parquet as pq
 
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.row_groups import read_row_groups
-from lakebed.files.parquet.sizes import decoded_rows
-from lakebed.files.sorting.sort import write_spill
+from lakebed.files.parquet.sizes import decoded_rows, gather
 from lakebed.model import types
 from lakebed.model.files import WIDE_ROW_BYTES
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.schema import Schema
+from lakebed.storage.disk_space import writing_to
 
 _FIRST_ROWS = 256
 _FIRST_BYTES = 4 * 1024 * 1024
@@ -298,3 +301,35 @@ def stored_id(column: pa.Field) -> int | None:
     """Return the field id that a column of a file carries; None: it has none."""
     text = (column.metadata or {}).get(b"PARQUET:field_id")
     return None if text is None else int(text)
+
+
+# -- spills -------------------------------------------------------------------------------------------------------
+
+
+BATCH_ROWS_MAX = 8192
+BATCH_BYTES_MAX = 1024 * 1024
+
+
+def arrow_options() -> pa.ipc.IpcWriteOptions:
+    """lz4, on the calling thread."""
+    return pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
+
+
+def write_spill(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
+    """Write batches to one Arrow IPC file. Raises StorageError if there is no room."""
+    with writing_to(path.parent):
+        writer = pa.ipc.new_file(path, schema, options=arrow_options())
+    try:
+        for batch in batches_of(batches):
+            with writing_to(path.parent):
+                writer.write_batch(batch)
+    finally:
+        with writing_to(path.parent):
+            writer.close()
+    return path
+
+
+def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return the rows in batches of the size that a reader of a spill holds."""
+    for rows in gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX):
+        yield rows.combine_chunks().to_batches()[0]

@@ -16,10 +16,7 @@ of each row as a last column to sort by where that matters.
 :func:`sort_runs` holds no sorted copy of a large chunk. Another thread makes its batches, some ahead of those that are
 written (:func:`_made_ahead`), so that rows are gathered and encoded at the same time.
 
-Spills are Arrow IPC files with lz4. They take twice the disk of a data file, but reading one back costs half the CPU of
-Parquet, and a reader holds one batch of it. Batches are therefore small: a merge holds a few of each input.
-
-Rules. Local paths only; scratch files are deleted when a call returns or raises; the caller owns a spill.
+Rules. Local paths only; scratch files are deleted when a call returns or raises.
 
 Errors: StorageError if there is no room.
 """
@@ -41,11 +38,12 @@ from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.layout import Layout, SortedFile
 from lakebed.files.parquet.sizes import gather
+from lakebed.files.sorting.merge_inputs import arrow_options, batches_of, write_spill
 from lakebed.model.arrays import Integers
 from lakebed.model.key_columns import sorted_by
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
-from lakebed.storage.disk_space import scratch_folder, writing_to
+from lakebed.storage.disk_space import scratch_folder
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -177,7 +175,7 @@ def encode_piece(table: pa.Table) -> Iterator[pa.Buffer]:
         return
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=arrow_options()) as writer:
-        for batch in _batches_of(table.to_batches()):
+        for batch in batches_of(table.to_batches()):
             writer.write_batch(batch)
     piece = sink.getvalue()
     for begin in range(0, piece.size, PIECE_BYTES_MAX):
@@ -305,35 +303,3 @@ def _batch_bytes(chunk: pa.Table) -> int:
 
 def _row_bytes(chunk: pa.Table) -> int:
     return int(max(1, chunk.nbytes // chunk.num_rows))
-
-
-# -- spills -------------------------------------------------------------------------------------------------------
-
-
-BATCH_ROWS_MAX = 8192
-BATCH_BYTES_MAX = 1024 * 1024
-
-
-def arrow_options() -> pa.ipc.IpcWriteOptions:
-    """lz4, on the calling thread."""
-    return pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
-
-
-def write_spill(batches: Iterable[pa.RecordBatch], schema: pa.Schema, path: Path) -> Path:
-    """Write batches to one Arrow IPC file. Raises StorageError if there is no room."""
-    with writing_to(path.parent):
-        writer = pa.ipc.new_file(path, schema, options=arrow_options())
-    try:
-        for batch in _batches_of(batches):
-            with writing_to(path.parent):
-                writer.write_batch(batch)
-    finally:
-        with writing_to(path.parent):
-            writer.close()
-    return path
-
-
-def _batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Return the rows in batches of the size that a reader of a spill holds."""
-    for rows in gather(batches, BATCH_ROWS_MAX, BATCH_BYTES_MAX):
-        yield rows.combine_chunks().to_batches()[0]

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.files.parquet.pages import PagedFile
-from lakebed.files.sorting.sort import arrow_options
+from lakebed.files.sorting.merge_inputs import arrow_options
 from lakebed.model.keys import EncodedRange
 from lakebed.read.rows.request import ReadLimits
 from lakebed.storage.disk_space import scratch_folder, writing_to
