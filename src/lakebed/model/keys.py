@@ -11,26 +11,29 @@ No encoding of a whole key is a prefix of another's, so all keys that begin with
 between characters (a *separator*), and a successor may end in ``00 02``; :meth:`KeyCodec.decode_bound` turns any of
 these back into field values for the comparisons of a columnar engine.
 
-The order of UTF-8 bytes is that of code points, and of Arrow, DataFusion and Parquet (but not of Java's strings). Pure:
-no I/O. Source: the order-preserving tuple encodings of FoundationDB and CockroachDB.
+The order of UTF-8 bytes is that of code points, and of Arrow, DataFusion and Parquet (but not of Java's strings).
+Columns of keys are encoded as bytes, so that nothing imports pandas (:mod:`lakebed.model.arrays`). Pure: no I/O.
+Source: the order-preserving tuple encodings of FoundationDB and CockroachDB.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
+import pyarrow as pa
 from msgspec import Struct
 
 from lakebed.errors import Code
+from lakebed.model.arrays import of_binary, plain
 from lakebed.model.checks import check_flag, shown
 from lakebed.model.key_type import KEY_BYTES_MAX, Content
+from lakebed.model.key_types import key_type
+from lakebed.model.types import is_untyped, with_inner
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from lakebed.model.schema import Field
 
@@ -223,15 +226,28 @@ class KeyCodec(Struct, frozen=True):
 
     def encode_columns(self, rows: pa.RecordBatch | pa.Table) -> pa.Array:
         """Return the encoded key of every row, as one binary array in row order. Columns have the schema's types."""
-        from lakebed.model.key_columns import encode_columns
+        import pyarrow.compute as pc
 
-        return encode_columns(self.fields, rows)
+        if isinstance(rows, pa.Table):
+            rows = rows.combine_chunks()
+        parts = []
+        for field in self.fields:
+            column = rows.column(field.name)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.chunk(0) if column.num_chunks else pa.array([], field.type)
+            parts += field.key_type.encode_column(column)
+        if len(parts) == 1:
+            return parts[0]
+        # Joins all parts at once: each join copies every key.
+        return pc.binary_join_element_wise(*parts, *of_binary([b""]))
 
     def decode_columns(self, keys: Sequence[bytes]) -> pa.RecordBatch:
         """Decode whole keys into columns of the fields."""
-        from lakebed.model.key_columns import decode_columns
-
-        return decode_columns(self.fields, keys)
+        columns = []
+        for field in self.fields:
+            column, keys = field.key_type.decode_column(keys)
+            columns.append(column)
+        return pa.RecordBatch.from_arrays(columns, [field.name for field in self.fields])
 
     def encode_row(self, rows: pa.RecordBatch | pa.Table, index: int) -> bytes:
         """Return the encoded key of one row."""
@@ -308,3 +324,60 @@ def iter_ranges(ranges: Sequence[EncodedRange]) -> Iterator[EncodedRange]:
         pending = following
     if pending is not None:
         yield pending
+
+
+# -- columns of keys ---------------------------------------------------------------------------------------------------
+
+
+Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
+
+_BITS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def inside(keys: pa.Array, key_range: EncodedRange) -> pa.Array:
+    """Return whether each encoded key lies in the range."""
+    import pyarrow.compute as pc
+
+    mask = pc.greater_equal(keys, pa.scalar(key_range.min, keys.type))
+    if key_range.max is None:
+        return mask
+    return pc.and_(mask, pc.less(keys, pa.scalar(key_range.max, keys.type)))
+
+
+def same_key(column: pa.Array) -> pa.Array:
+    """Return a key column with one value for each key: floats with one zero and one NaN."""
+    found = key_type(column.type)
+    return column if found is None else found.one_form(column)
+
+
+def comparable(column: pa.Array) -> pa.Array:
+    """Return a key column without nulls in a form that Arrow orders as keys."""
+    found = key_type(column.type)
+    return plain(column) if found is None else found.comparable(column)
+
+
+def by_bits(column: pa.Array) -> pa.Array:
+    """Return floats and times, at any depth, as integers of the same bits, and UUIDs as bytes.
+
+    So NaN is itself, zero has a sign, and times that Python's types lack become Python values. A column with a null
+    type inside stays as it is: a view by Arrow would give its null arrays the length of the column.
+    """
+    column = plain(column)
+    kind = _with_bits(column.type)
+    return column if kind == column.type or is_untyped(kind) else column.view(kind)
+
+
+def _with_bits(kind: pa.DataType) -> pa.DataType:
+    is_time = pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+    if pa.types.is_floating(kind) or is_time:
+        return _BITS[kind.bit_width]
+    return kind if pa.types.is_dictionary(kind) else with_inner(kind, _with_bits)
+
+
+def sorted_by(rows: Rows, names: Sequence[str]) -> Rows:
+    """Return the rows in ascending order of some columns, sorted stably."""
+    import pyarrow.compute as pc
+
+    keys = pa.table([plain(rows.column(name)) for name in names], [str(number) for number in range(len(names))])
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in keys.column_names])
+    return rows.take(order)

@@ -174,7 +174,7 @@ class Instance(TableNames[Table]):
             UsageError: a bad name, split point or setting, an expression that cannot generate its field, or a merge
                 mode that does not fit the schema.
         """
-        from lakebed.model.schema_sources import check_same
+        from lakebed.model.schema import check_same
         from lakebed.table.creation import check_name, new_table
 
         check_name(name)

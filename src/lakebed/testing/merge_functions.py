@@ -23,7 +23,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.merging.custom_functions import RowsFunction, function_of
 from lakebed.model.arrays import of_integers
-from lakebed.model.key_columns import sorted_by
+from lakebed.model.keys import sorted_by
 from lakebed.model.merge_modes import Custom
 
 if TYPE_CHECKING:

@@ -53,8 +53,7 @@ from lakebed.files.parquet.sizes import pages_bytes_max
 from lakebed.log.outcomes import NotCommitted, refusal, version_of
 from lakebed.model.files import NewFile
 from lakebed.model.foreign_errors import error_text, translate_errors
-from lakebed.model.key_columns import inside
-from lakebed.model.keys import EncodedRange
+from lakebed.model.keys import EncodedRange, inside
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.reports import WorkReport, files_text
 from lakebed.model.settings import Settings

@@ -40,7 +40,7 @@ from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.model import validity
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
-from lakebed.model.key_columns import inside
+from lakebed.model.keys import inside
 from lakebed.model.row_kinds import with_hidden
 from lakebed.upkeep.compaction.merge_jobs import (
     FailedMerge,

@@ -37,9 +37,8 @@ from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.arrays import raw
 from lakebed.model.files import NewFile
-from lakebed.model.key_columns import same_key
 from lakebed.model.key_type import KEY_BYTES_MAX
-from lakebed.model.keys import KeyCodec
+from lakebed.model.keys import KeyCodec, same_key
 from lakebed.model.reports import AddedFiles
 from lakebed.model.settings import Settings
 from lakebed.model.state.table_state import Source

@@ -43,8 +43,8 @@ from lakebed.model import types, validity
 from lakebed.model.checks import near_names, repeated_names
 from lakebed.model.extension_values import json_of, texts_of_uuids, uuids_of
 from lakebed.model.iso_times import has_expanded_years, iso_texts
-from lakebed.model.key_columns import comparable, same_key
 from lakebed.model.key_type import KEY_BYTES_MAX
+from lakebed.model.keys import comparable, same_key
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
 from lakebed.model.settings import Settings

@@ -33,8 +33,8 @@ import pyarrow.compute as pc
 from lakebed import sketches
 from lakebed.errors import SchemaMismatchError
 from lakebed.model.arrays import Integers, booleans, raw
-from lakebed.model.key_columns import comparable
 from lakebed.model.key_types import key_type
+from lakebed.model.keys import comparable
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 

@@ -54,10 +54,9 @@ from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.sizes import gather
 from lakebed.model.arrays import plain
 from lakebed.model.files import KEY_FILTERS
-from lakebed.model.key_columns import comparable
 from lakebed.model.key_summaries import Summary
 from lakebed.model.key_type import BOOLEAN
-from lakebed.model.keys import KeyCodec
+from lakebed.model.keys import KeyCodec, comparable
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Schema
 from lakebed.model.settings import Settings

@@ -20,9 +20,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model.key_columns import comparable
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
-from lakebed.model.keys import KeyCodec, successor
+from lakebed.model.keys import KeyCodec, comparable, successor
 
 _ENCODE_ALL = 64
 """With more bounds than this in one chunk, encoding all its keys once is cheaper than a binary search for each."""

@@ -38,8 +38,7 @@ from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import decoded_rows, gather
 from lakebed.model import types
 from lakebed.model.files import WIDE_ROW_BYTES
-from lakebed.model.key_columns import sorted_by
-from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange, sorted_by
 from lakebed.model.schema import Schema
 from lakebed.storage.disk_space import writing_to
 

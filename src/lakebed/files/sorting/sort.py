@@ -40,7 +40,7 @@ from lakebed.files.parquet.layout import Layout, SortedFile
 from lakebed.files.parquet.sizes import gather
 from lakebed.files.sorting.merge_inputs import arrow_options, batches_of, write_spill
 from lakebed.model.arrays import Integers
-from lakebed.model.key_columns import sorted_by
+from lakebed.model.keys import sorted_by
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema
 from lakebed.storage.disk_space import scratch_folder

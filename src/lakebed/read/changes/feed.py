@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from lakebed.errors import Code, NotRetainedError
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.key_columns import by_bits
+from lakebed.model.keys import by_bits
 from lakebed.model.state.time_travel import moment_in
 from lakebed.read.changes.plan import (
     ChangeKind,

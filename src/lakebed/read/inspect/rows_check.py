@@ -15,8 +15,7 @@ import pyarrow.compute as pc
 from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.model.files import decode_bounds
-from lakebed.model.key_columns import comparable
-from lakebed.model.keys import KeyCodec
+from lakebed.model.keys import KeyCodec, comparable
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.validity import invalid, reason
 

@@ -30,9 +30,8 @@ from msgspec.structs import replace
 
 from lakebed.model.arrays import empty_table
 from lakebed.model.files import summary_name
-from lakebed.model.key_columns import sorted_by
 from lakebed.model.key_summaries import Summary
-from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
+from lakebed.model.keys import ALL_KEYS, EncodedRange, sorted_by, successor
 from lakebed.model.state.sums import partition_sums, table_rows
 from lakebed.read.rows.plan import PartitionQuery, divided, is_merged, plan, successive
 from lakebed.read.rows.visible_rows import visible_rows

@@ -33,7 +33,7 @@ from lakebed.files.parquet.page_decoder import Columns, Cut, read_rows, row_keys
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.arrays import booleans, empty_table, integers, of_binary, of_integers, plain
-from lakebed.model.key_columns import comparable
+from lakebed.model.keys import comparable
 
 if TYPE_CHECKING:
     from lakebed.files.parquet.footer import RowGroup

@@ -26,8 +26,7 @@ from lakebed.files.parquet.page_decoder import Columns, Cut, read_columns, read_
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.files.parquet.row_positions import cuts_at, positions_within, rank
-from lakebed.model.key_columns import sorted_by
-from lakebed.model.keys import EncodedRange
+from lakebed.model.keys import EncodedRange, sorted_by
 
 if TYPE_CHECKING:
     from lakebed.files.parquet.open_files import OpenFile, OpenFiles

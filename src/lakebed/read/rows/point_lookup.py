@@ -29,8 +29,7 @@ from lakebed.files.parquet.bloom_filters import HashedKey, Overlap, filters_of
 from lakebed.files.parquet.page_decoder import Columns, Cut, read_rows
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import CacheKind
-from lakebed.model.key_columns import sorted_by
-from lakebed.model.keys import EncodedRange, successor
+from lakebed.model.keys import EncodedRange, sorted_by, successor
 from lakebed.read.rows import page_read
 from lakebed.read.rows.merged_rows import MergeSchemas, has_whole_row, merge_one_key
 from lakebed.read.rows.plan import is_merged

@@ -31,8 +31,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.files.parquet.page_decoder import Cut, read_columns
 from lakebed.model.checks import is_whole, shown
-from lakebed.model.key_columns import comparable
-from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.model.keys import EncodedRange, KeyCodec, comparable, successor
 from lakebed.read.rows.plan import plan
 
 if TYPE_CHECKING:

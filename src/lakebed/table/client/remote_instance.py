@@ -17,7 +17,7 @@ from lakebed.model.checks import check_flag, check_seconds, check_text, check_wh
 from lakebed.model.key_type import Word
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
-from lakebed.model.schema_sources import check_same
+from lakebed.model.schema import check_same
 from lakebed.model.wording import did_you_mean
 from lakebed.read.snapshot.handles import TableNames
 from lakebed.table.client.connection import missing, segment

@@ -35,8 +35,7 @@ from lakebed.files.parquet.layout import Layout
 from lakebed.files.parquet.row_positions import lower_ranks
 from lakebed.model.arrays import booleans
 from lakebed.model.files import DataFile, NewFile, data_name
-from lakebed.model.key_columns import by_bits
-from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange, by_bits
 from lakebed.model.row_kinds import KIND, RowKind, with_hidden
 from lakebed.model.schema import Schema
 from lakebed.upkeep.rewrite.plan import RowChange
