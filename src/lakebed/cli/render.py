@@ -149,9 +149,9 @@ def fit(widths: Sequence[int], width: int) -> list[int | None]:
         wide = [column for column, length in found.items() if length == longest]
         next_longest = max([NARROWEST, *(length for length in found.values() if length < longest)])
         excess = sum(found.values()) - room
-        cut = min(longest - next_longest, -(-excess // len(wide)))
+        excess_width = min(longest - next_longest, -(-excess // len(wide)))
         for column in wide:
-            found[column] -= cut
+            found[column] -= excess_width
     return [found.get(column) for column in range(len(widths))]
 
 
@@ -170,7 +170,7 @@ def cells(text: str) -> int:
     return cell_len(text)
 
 
-def cut(text: str, width: int) -> str:
+def shorten(text: str, width: int) -> str:
     """Return the text, or its beginning and an ellipsis."""
     if cells(text) <= width:
         return text
@@ -366,9 +366,9 @@ def _print_columns(columns: TextColumns, widths: list[int]) -> None:
     _print_lines(_fitted(columns, texts, shown_widths, heading=heading))
     if heading and None in shown_widths:
         left_out = [name for name, width in zip(columns.names, shown_widths, strict=True) if width is None]
+        names = shorten(", ".join(left_out), 200)
         print(
-            f"{count_text(len(left_out), 'column')} not shown, since they do not fit: {cut(', '.join(left_out), 200)}; "
-            "--format csv has all",
+            f"{count_text(len(left_out), 'column')} not shown, since they do not fit: {names}; --format csv has all",
             file=sys.stderr,
         )
 
@@ -382,7 +382,7 @@ def _fitted(
     fitted_widths = [widths[i] or len(CUT) for i in shown_columns]
 
     def line(row: Sequence[str], right: Sequence[bool]) -> str:
-        chosen = [CUT if i == gap else cut(row[i], widths[i] or 1) for i in shown_columns]
+        chosen = [CUT if i == gap else shorten(row[i], widths[i] or 1) for i in shown_columns]
         return _line(chosen, [right[i] for i in shown_columns], fitted_widths)
 
     if heading:

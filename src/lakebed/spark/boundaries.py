@@ -4,8 +4,8 @@ The input is known by a sample: encoded keys, each with the number of rows that 
 key here is the row key and the sort key encoded as one, so that even one row key with half of all rows can be divided.
 Rows with equal row keys may lie in several files; the files then touch.
 
-*Partitions* (:func:`full_partitions`, :func:`cut`). A partition that the import would make too large is cut before it.
-The table then begins with the partitions that it would have had after some rounds of splitting, and no file reaches
+*Partitions* (:func:`full_partitions`, :func:`choose_split_keys`). A partition that the import would make too large is split
+before it. The table then begins with the partitions that it would have had after some rounds of splitting, and no file reaches
 over the ends of large ones. A partition is considered if the import alone brings it a fair share of its limit; the rest
 is left to splitting. A partition with an open job is left alone, because the job's files were made for the partition as
 it is. If the import fails, the table has more partitions and the same rows.
@@ -168,7 +168,7 @@ def full_partitions(
     return tuple(large)
 
 
-def cut(
+def choose_split_keys(
     partition: LargePartition, summaries: Sequence[Summary], sample: WeightedKeys, codec: KeyCodec
 ) -> SplitAt | Unsplittable:
     """Return cuts that divide the present and new rows into about even parts; ``summaries`` are of its files.

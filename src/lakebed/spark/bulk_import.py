@@ -39,7 +39,7 @@ from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.spark import source_frames
-from lakebed.spark.boundaries import WeightedKeys, cut, divide, full_partitions, reducer_count, weigh
+from lakebed.spark.boundaries import WeightedKeys, choose_split_keys, divide, full_partitions, reducer_count, weigh
 from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import cores_of
@@ -49,7 +49,7 @@ from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Stagi
 from lakebed.storage.external import options_for
 from lakebed.table.tracker.recorder import RunHandle, current_run
 from lakebed.upkeep.ingest_jobs import Ingested
-from lakebed.upkeep.splitting.run import cut_partitions
+from lakebed.upkeep.splitting.run import split_at_keys
 from lakebed.write.conformer import Conformer
 from lakebed.write.file_parts import PART_BYTES_MIN, are_parquet, divided, part_columns
 from lakebed.write.growth import Growth
@@ -374,4 +374,8 @@ def split_before(table: Table, state: TableState, sample: WeightedKeys, row_byte
     """
     codec = table.schema.codec
     full = full_partitions(state, sample, row_bytes, settings)
-    return len(cut_partitions(table, full, lambda partition, summaries: cut(partition, summaries, sample, codec)).split)
+    return len(
+        split_at_keys(
+            table, full, lambda partition, summaries: choose_split_keys(partition, summaries, sample, codec)
+        ).split
+    )

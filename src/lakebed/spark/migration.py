@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.model.state.time_travel import committed_at
 from lakebed.spark.bulk_import import Importer, ImportRequest
 from lakebed.spark.scattered import values_in
@@ -65,6 +65,6 @@ def _rows_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
         for part in parts:
             before = 0
             for rows in part.batches():
-                for piece in cut(plain(rows), BATCH_BYTES):
+                for piece in slice_rows(plain(rows), BATCH_BYTES):
                     yield SourceRows(piece, part.name, before)
                     before += piece.num_rows

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.model.foreign_errors import error_text, translate_errors
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _with_line(error: Error, rows: SourceRows) -> Error:
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     try:
-        yield from cut(batch, BATCH_BYTES, BATCH_ROWS_MAX)
+        yield from slice_rows(batch, BATCH_BYTES, BATCH_ROWS_MAX)
     except (ValueError, IndexError):
         # An array has invalid offsets; the conformer says which.
         yield batch

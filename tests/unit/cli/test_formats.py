@@ -13,7 +13,7 @@ import pytest
 
 from lakebed.cli import main
 from lakebed.cli.pager import paged
-from lakebed.cli.render import cells, cut, fit
+from lakebed.cli.render import cells, fit, shorten
 from lakebed.storage import telemetry
 from tests.terminals import Terminal
 from tests.unit.cli.conftest import Cli
@@ -116,9 +116,9 @@ def test_columns_are_cut_and_then_left_out(widths: list[int], width: int, fitted
 
 
 def test_a_cut_text_fits() -> None:
-    assert cut("readings", 8) == "readings"
-    assert cut("readings", 5) == "read…"
-    assert cells(cut("日本語のテキスト", 8)) <= 8
+    assert shorten("readings", 8) == "readings"
+    assert shorten("readings", 5) == "read…"
+    assert cells(shorten("日本語のテキスト", 8)) <= 8
 
 
 def test_a_wide_table_says_what_it_leaves_out(

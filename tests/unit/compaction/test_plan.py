@@ -12,7 +12,7 @@ from lakebed.upkeep.compaction.plan import (
     SHARE_BYTES_MIN,
     PartitionMerge,
     check_strategy,
-    cut,
+    divide_merge,
     inputs_of,
     plan,
     share_out,
@@ -191,7 +191,7 @@ def test_tasks_tile_the_partition_and_take_only_the_files_that_reach_them():
     found = PartitionMerge(
         1, EncodedRange(b"", key("x")), tuple(f.file for f in files), 2, 12, exact=True, size_bytes=1200
     )
-    parts = cut(found, [f.summary for f in files], 3)
+    parts = divide_merge(found, [f.summary for f in files], 3)
     assert [part.min for part in parts] == [b"", *(part.max for part in parts[:-1])]
     assert parts[-1].max == key("x")
     assert [[f.id for f in inputs_of(found.inputs, part)] for part in parts] == [
@@ -201,7 +201,7 @@ def test_tasks_tile_the_partition_and_take_only_the_files_that_reach_them():
 
 def test_a_single_key_cannot_be_shared_out():
     only = new_file("f1", "aaaa")
-    assert cut(merge(10**12), [only.summary], 4) == (ALL_KEYS,)
+    assert divide_merge(merge(10**12), [only.summary], 4) == (ALL_KEYS,)
 
 
 def test_a_task_merges_its_share_in_slices_that_fit_its_memory():

@@ -13,7 +13,7 @@ from lakebed import Schema
 from lakebed.files.parquet import page_decoder
 from lakebed.files.parquet.footer import read_footer
 from lakebed.files.parquet.open_files import OpenFile
-from lakebed.files.parquet.page_decoder import CACHED_PAGES, DICTIONARY_CUTS, THREADS_BYTES, Cut, decoded
+from lakebed.files.parquet.page_decoder import CACHED_PAGES, DICTIONARY_SLICES, THREADS_BYTES, RowSlice, decoded
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import CacheKind, ReadCache, ReadStatistics
 from tests.unit.read.cases import files_kept_in
@@ -85,22 +85,22 @@ def every(rows):
 def test_any_rows_of_any_columns_are_read_by_pages(files, data):
     names = data.draw(st.lists(st.sampled_from(SCHEMA.names), min_size=1, unique=True))
     along = data.draw(st.lists(st.sampled_from([name for name in SCHEMA.names if name not in names] or names)))
-    cuts, expected = [], []
+    slices, expected = [], []
     cache = ReadCache(data.draw(st.sampled_from([0, 1 << 16, 1 << 20])))
-    for _ in range(data.draw(st.integers(1, 6) | st.integers(DICTIONARY_CUTS, DICTIONARY_CUTS + 2))):
+    for _ in range(data.draw(st.integers(1, 6) | st.integers(DICTIONARY_SLICES, DICTIONARY_SLICES + 2))):
         number = data.draw(st.integers(0, FILES - 1))
         path, footer, table = files[number]
         position = data.draw(st.integers(0, number))
         rows = rows_of(data.draw)
         file = paged(path, footer, number, cache)
-        cuts.append(Cut(file, position, footer.groups[position], rows))
+        slices.append(RowSlice(file, position, footer.groups[position], rows))
         expected.append(table.take(pa.array(every(rows) + GROUP_ROWS * position)))
     along = [name for name in along if name not in names]
     wanted = pa.concat_tables([*expected, SCHEMA.arrow.empty_table()], promote_options="default")
     # Decoded, then from the cache as far as that has the pages.
     for _ in range(2):
         found = decoded(
-            cuts, [SCHEMA.by_name[name] for name in names], [SCHEMA.by_name[name] for name in dict.fromkeys(along)]
+            slices, [SCHEMA.by_name[name] for name in names], [SCHEMA.by_name[name] for name in dict.fromkeys(along)]
         )
         assert set(names) <= set(found) <= {*names, *along}
         for name, column in found.items():
@@ -111,17 +111,17 @@ def test_any_rows_of_any_columns_are_read_by_pages(files, data):
 
 def test_columns_come_along_whose_pages_end_where_the_others_do(files):
     path, footer, _ = files[2]
-    cut = Cut(paged(path, footer, 2), 0, footer.groups[0], range(60))
+    row_slice = RowSlice(paged(path, footer, 2), 0, footer.groups[0], range(60))
     fields = [SCHEMA.by_name[name] for name in ("s", "wide")]
-    assert set(decoded([cut], [SCHEMA.by_name["k"]], fields)) == {"k", "s"}
+    assert set(decoded([row_slice], [SCHEMA.by_name["k"]], fields)) == {"k", "s"}
 
 
 def test_each_page_is_read_once(files):
     path, footer, _ = files[2]
     statistics = ReadStatistics()
     file = paged(path, footer, 2, statistics=statistics)
-    cut = Cut(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
-    assert decoded([cut], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
+    row_slice = RowSlice(file, 1, footer.groups[1], Spans(np.array([1, 3, 130, 900]), np.array([2, 4, 140, 901])))
+    assert decoded([row_slice], [SCHEMA.by_name["k"]])["k"].to_pylist()[:3] == ["k01001", "k01003", "k01130"]
     assert statistics.pages == 3
 
 
@@ -132,25 +132,25 @@ def test_pages_that_were_decoded_are_not_read_again(files, tmp_path):
     gone.write_bytes(path.read_bytes())
     first = paged(gone, footer, 1, cache)
     # Two pages, and one of them again; then all columns from the cache.
-    decoded([Cut(first, 1, footer.groups[1], range(150, 250))], EVEN)
+    decoded([RowSlice(first, 1, footer.groups[1], range(150, 250))], EVEN)
     gone.unlink()
     again = paged(gone, footer, 1, cache, statistics)
     for rows in (range(160, 170), range(199, 201), Spans(np.array([110, 290]), np.array([111, 300]))):
-        found = decoded([Cut(again, 1, footer.groups[1], rows)], EVEN)
+        found = decoded([RowSlice(again, 1, footer.groups[1], rows)], EVEN)
         expected = table.take(pa.array(every(rows) + GROUP_ROWS))
         assert all(found[field.name].to_pylist() == expected.column(field.name).to_pylist() for field in EVEN)
     assert (statistics.pages, statistics.size_bytes) == (5 * len(EVEN), 0)
     with pytest.raises(FileNotFoundError):
-        decoded([Cut(again, 1, footer.groups[1], range(250, 350))], EVEN)
+        decoded([RowSlice(again, 1, footer.groups[1], range(250, 350))], EVEN)
 
 
 def test_columns_of_another_type_are_cached_as_they_are_stored(files):
     path, footer, table = files[1]
     cache = ReadCache(1 << 20)
     wider = Schema({"k": "string"}, {"s": "int64"}, {"wide": "string", "few": "string", "late": "double"})
-    cut = Cut(paged(path, footer, 1, cache), 0, footer.groups[0], range(10))
+    row_slice = RowSlice(paged(path, footer, 1, cache), 0, footer.groups[0], range(10))
     for schema in (SCHEMA, wider, SCHEMA):
-        found = decoded([cut], schema.fields)
+        found = decoded([row_slice], schema.fields)
         assert found["s"].type == schema.by_name["s"].type
         assert found["s"].to_pylist() == table.column("s").to_pylist()[:10]
 
@@ -158,8 +158,10 @@ def test_columns_of_another_type_are_cached_as_they_are_stored(files):
 def test_each_cached_page_holds_its_own_rows_alone(files):
     path, footer, _ = files[1]
     cache = ReadCache(1 << 20)
-    cuts = [Cut(paged(path, footer, 1, cache), 1, footer.groups[1], range(at, at + 1)) for at in range(0, 1_000, 100)]
-    decoded(cuts, EVEN)
+    slices = [
+        RowSlice(paged(path, footer, 1, cache), 1, footer.groups[1], range(at, at + 1)) for at in range(0, 1_000, 100)
+    ]
+    decoded(slices, EVEN)
     kept = [(value, size) for (kind, _), (value, size) in cache._entries.items() if kind is CacheKind.ROWS]
     assert len(kept) == 10 * len(EVEN)
     for column, size in kept:
@@ -173,9 +175,9 @@ def test_a_read_of_many_pages_leaves_none_in_the_cache(files):
     file = paged(path, footer, 1, cache)
     scattered = np.arange(0, 1_000, 100)
     for rows in (range(CACHED_PAGES * 100 + 1), Spans(scattered, scattered + 1)):
-        decoded([Cut(file, 1, footer.groups[1], rows)], EVEN)
+        decoded([RowSlice(file, 1, footer.groups[1], rows)], EVEN)
         assert not cache.stats().rows.entries
-    decoded([Cut(file, 1, footer.groups[1], range(CACHED_PAGES * 100))], EVEN)
+    decoded([RowSlice(file, 1, footer.groups[1], range(CACHED_PAGES * 100))], EVEN)
     assert cache.stats().rows.entries == CACHED_PAGES * len(EVEN)
 
 
@@ -189,21 +191,22 @@ def test_pages_of_many_cuts_are_decoded_as_one_row_group_but_for_those_with_dict
             made.append((set(self.schema_arrow.names), self.num_row_groups))
 
     monkeypatch.setattr(page_decoder, "ParquetReader", Noting)
-    rows = [range(start, start + 50) for start in range(0, 100 * DICTIONARY_CUTS, 100)]
-    cuts = [Cut(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
-    found = decoded(cuts, [SCHEMA.by_name[name] for name in ("k", "few")])
-    assert sorted(made, key=str) == [({"few"}, len(cuts)), ({"k"}, 1)]
+    rows = [range(start, start + 50) for start in range(0, 100 * DICTIONARY_SLICES, 100)]
+    slices = [RowSlice(paged(path, footer, 1), 1, footer.groups[1], one) for one in rows]
+    found = decoded(slices, [SCHEMA.by_name[name] for name in ("k", "few")])
+    assert sorted(made, key=str) == [({"few"}, len(slices)), ({"k"}, 1)]
     positions = [GROUP_ROWS + place for one in rows for place in one]
     assert all(column.equals(table.column(name).combine_chunks().take(positions)) for name, column in found.items())
 
 
 def test_many_bytes_are_decoded_by_several_threads_to_the_same_rows(files):
     path, footer, table = files[2]
-    cuts = [
-        Cut(paged(path, footer, 2), position, group, range(GROUP_ROWS)) for position, group in enumerate(footer.groups)
+    slices = [
+        RowSlice(paged(path, footer, 2), position, group, range(GROUP_ROWS))
+        for position, group in enumerate(footer.groups)
     ]
     assert sum(group.size_bytes for group in footer.groups) > THREADS_BYTES
-    found = decoded(cuts, SCHEMA.fields)
+    found = decoded(slices, SCHEMA.fields)
     assert all(found[name].equals(table.column(name).combine_chunks()) for name in SCHEMA.names)
 
 
@@ -237,10 +240,10 @@ def test_a_flipped_bit_in_one_of_many_pages_is_an_error(files, tmp_path):
     content[pages.offsets[3] + pages.lengths[3] - 5] ^= 1
     broken = tmp_path / "broken.parquet"
     broken.write_bytes(content)
-    cuts = [
-        Cut(paged(one, footer, name), 1, footer.groups[1], range(GROUP_ROWS))
+    slices = [
+        RowSlice(paged(one, footer, name), 1, footer.groups[1], range(GROUP_ROWS))
         for one, name in ((path, "whole"), (broken, "broken"))
     ]
-    assert decoded(cuts[:1], [SCHEMA.by_name["k"]])
+    assert decoded(slices[:1], [SCHEMA.by_name["k"]])
     with pytest.raises((OSError, pa.ArrowException)):
-        decoded(cuts, [SCHEMA.by_name["k"]])
+        decoded(slices, [SCHEMA.by_name["k"]])

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakebed.files.parquet.sizes import cut, decoded, gather, row_ends, size_of, value_ends
+from lakebed.files.parquet.sizes import decoded, gather, row_ends, size_of, slice_rows, value_ends
 
 DICTIONARY = pa.DictionaryArray.from_arrays(pa.array([0, None, 1, 0], pa.int32()), pa.array(["q" * 100, "z"]))
 COLUMNS = {
@@ -67,7 +67,7 @@ def test_one_long_value_does_not_size_all_short_ones():
 @pytest.mark.parametrize("bytes_max", [1, 60, 300, 10_000])
 def test_no_slice_is_larger_than_allowed_unless_it_is_one_row(bytes_max):
     rows = pa.record_batch({"k": range(7), "v": ["x" * n for n in (10, 10, 1000, 10, 10, 200, 0)]})
-    slices = list(cut(rows, bytes_max))
+    slices = list(slice_rows(rows, bytes_max))
     assert all(size_of(one) <= bytes_max or one.num_rows == 1 for one in slices)
     assert pa.Table.from_batches(slices).equals(pa.Table.from_batches([rows]))
 

@@ -6,7 +6,7 @@ import lakebed
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.settings import Settings
-from lakebed.spark.boundaries import WeightedKeys, cut, full_partitions
+from lakebed.spark.boundaries import WeightedKeys, choose_split_keys, full_partitions
 from lakebed.spark.bulk_import import split_before
 from lakebed.spark.shuffle import whole_key
 from lakebed.upkeep.splitting.plan import LargePartition, SplitAt
@@ -26,7 +26,7 @@ def sample(text, weight=1.0):
 
 
 def boundaries(text, parts, summaries=(), keys=ALL_KEYS):
-    found = cut(LargePartition(1, keys, 0, 0, 1, parts, ()), summaries, sample(text), SCHEMA.codec)
+    found = choose_split_keys(LargePartition(1, keys, 0, 0, 1, parts, ()), summaries, sample(text), SCHEMA.codec)
     return b"".join(found.keys).decode() if isinstance(found, SplitAt) else ""
 
 

@@ -1,10 +1,10 @@
 """Decodes pages into record batches, for every read that does not go through the engine.
 
-A reader chooses :class:`Cut` values: row ranges of row groups. :func:`read_rows` decodes their key columns, applies the
-reader's search to them, and returns the rows that it finds. Point lookups, multi-gets, page reads and sequential scans
-differ only in the cuts and in the search.
+A reader chooses :class:`RowSlice` values: rows of row groups. :func:`read_rows` decodes their key columns, applies
+the reader's search to them, and returns the rows that it finds. Point lookups, multi-gets, page reads and sequential
+scans differ only in the slices and in the search.
 
-*Decoding.* The needed pages of all cuts are copied into a temporary Parquet file in memory, which Arrow decodes. The
+*Decoding.* The needed pages of all slices are copied into a temporary Parquet file in memory, which Arrow decodes. The
 blocks that hold the pages are verified before, and page CRCs are checked while decoding. Nested columns, and columns
 without a page index, are read for the whole row group.
 
@@ -68,9 +68,9 @@ def page_ranges(pages: Pages, runs: Sequence[tuple[int, int]]) -> list[ByteRange
 
 
 class _FileGroup(Struct, eq=False):
-    """A row group of a temporary file: for each column the pages of one or more cuts, one after another.
+    """A row group of a temporary file: for each column the pages of one or more slices, one after another.
 
-    ``chunks`` has the columns of the first cut; ``sizes`` and ``begins`` are in bytes, one for each column.
+    ``chunks`` has the columns of the first slice; ``sizes`` and ``begins`` are in bytes, one for each column.
     """
 
     chunks: Sequence[Chunk]
@@ -184,12 +184,12 @@ evict the pages that lookups need."""
 _ENTRY_BYTES = 500
 """The bytes of a cached page besides its buffers: its name, and the Python and Arrow objects around the buffers."""
 
-DICTIONARY_CUTS = 8
-"""From this number of cuts on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
+DICTIONARY_SLICES = 8
+"""From this number of slices on, columns with a dictionary get a temporary file of their own, which costs 0.1 ms. The
 pages of the other columns then form one row group, which takes a quarter less time to decode."""
 
 
-class Cut(Struct, frozen=True):
+class RowSlice(Struct, frozen=True):
     """Some rows of one row group of a file."""
 
     file: PagedFile
@@ -197,8 +197,8 @@ class Cut(Struct, frozen=True):
     group: RowGroup
     rows: range | Spans
 
-    def part(self, start: int, positions: range | Integers) -> Cut:
-        """Return the rows at these positions among the rows of all cuts; those of this cut begin at ``start``."""
+    def select(self, start: int, positions: range | Integers) -> RowSlice:
+        """Return the rows at these positions among the rows of all slices; those of this slice begin at ``start``."""
         if isinstance(positions, range) and isinstance(self.rows, range):
             begin = self.rows.start + positions.start - start
             return replace(self, rows=range(begin, begin + len(positions)))
@@ -208,15 +208,15 @@ class Cut(Struct, frozen=True):
 
 
 Columns = Mapping[str, pa.Array]
-"""Columns of the rows of some cuts, one cut after another, by field name."""
+"""Columns of the rows of some slices, one slice after another, by field name."""
 
 Search = Callable[[Columns, Sequence[int]], Sequence[range | Integers]]
-"""Finds the wanted rows among decoded key columns. The second argument has the position at which the rows of each cut
-begin, and the end of the last. The result has the ascending positions of each cut's wanted rows among all rows."""
+"""Finds the wanted rows among decoded key columns. The second argument has the position at which the rows of each slice
+begin, and the end of the last. The result has the ascending positions of each slice's wanted rows among all rows."""
 
 
 def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which columns are returned
-    cuts: Sequence[Cut],
+    slices: Sequence[RowSlice],
     keys: Sequence[Field],
     fields: Sequence[Field],
     search: Search,
@@ -224,15 +224,15 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     single_pass: bool,
     arrow: pa.Schema,
 ) -> pa.RecordBatch | None:
-    """Return the rows of some cuts that a search over their key columns finds, in their order; None if it finds none.
+    """Return the rows of some slices that a search over their key columns finds, in their order; None if it finds none.
 
     ``keys`` are decoded first, the other ``fields`` only for the rows found. In a ``single_pass`` all are decoded at
     once, which is faster if nearly every page has a row to return. ``arrow`` is the schema of ``fields``.
     """
     starts = [0]
-    for cut in cuts:
-        starts.append(starts[-1] + len(cut.rows))
-    key_columns = read_columns(cuts, keys, fields if single_pass else ())
+    for row_slice in slices:
+        starts.append(starts[-1] + len(row_slice.rows))
+    key_columns = read_columns(slices, keys, fields if single_pass else ())
     hits = search(key_columns, starts)
     indices = [index for index, positions in enumerate(hits) if len(positions)]
     if not indices:
@@ -241,7 +241,7 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     rest = [field for field in fields if field.name not in key_columns]
     more: Columns = {}
     if rest:
-        more = read_columns([cuts[index].part(starts[index], hits[index]) for index in indices], rest)
+        more = read_columns([slices[index].select(starts[index], hits[index]) for index in indices], rest)
     columns = []
     for wanted in fields:
         column = more.get(wanted.name)
@@ -256,23 +256,25 @@ def read_rows(  # noqa: PLR0913 - where the rows are, how they are found, which 
     return pa.RecordBatch.from_arrays(columns, schema=arrow)
 
 
-def read_columns(cuts: Sequence[Cut], fields: Sequence[Field], extras: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """Return all rows of some cuts, one cut after another, by field name; null if the file has no such column.
+def read_columns(
+    slices: Sequence[RowSlice], fields: Sequence[Field], extras: Sequence[Field] = ()
+) -> dict[str, pa.Array]:
+    """Return all rows of some slices, one slice after another, by field name; null if the file has no such column.
 
     The result includes those of the fields ``extras`` that cost little besides the others; see :func:`decoded`.
     """
     unpaged: set[int] = set()
-    for cut in cuts:
-        footer = cut.file.footer
+    for row_slice in slices:
+        footer = row_slice.file.footer
         if len(footer.paged) < len(footer.names):
             unpaged.update(footer.names.keys() - footer.paged)
     if not unpaged:
-        return decoded(cuts, fields, extras)
+        return decoded(slices, fields, extras)
     paged = [field for field in fields if field.id not in unpaged]
-    columns = decoded(cuts, paged, [field for field in extras if field.id not in unpaged]) if paged else {}
+    columns = decoded(slices, paged, [field for field in extras if field.id not in unpaged]) if paged else {}
     whole = [field for field in fields if field.id in unpaged]
     if whole:
-        parts = [_from_row_group(cut, whole) for cut in cuts]
+        parts = [_from_row_group(row_slice, whole) for row_slice in slices]
         columns |= {field.name: _concatenated([part[field.name] for part in parts]) for field in whole}
     return columns
 
@@ -281,20 +283,26 @@ def _concatenated(columns: Sequence[pa.Array]) -> pa.Array:
     return columns[0] if len(columns) == 1 else pa.concat_arrays(columns)
 
 
-def _from_row_group(cut: Cut, fields: Sequence[Field]) -> dict[str, pa.Array]:
-    """Return the rows of a cut, from whole columns of its row group; null if the file has no such column."""
-    footer = cut.file.footer
+def _from_row_group(row_slice: RowSlice, fields: Sequence[Field]) -> dict[str, pa.Array]:
+    """Return the rows of a slice, from whole columns of its row group; null if the file has no such column."""
+    footer = row_slice.file.footer
     stored = {field.name: footer.names[field.id] for field in fields if field.id in footer.names}
-    columns = {field.name: pa.nulls(len(cut.rows), field.stored_type) for field in fields if field.name not in stored}
+    columns = {
+        field.name: pa.nulls(len(row_slice.rows), field.stored_type) for field in fields if field.name not in stored
+    }
     if stored:
         import pyarrow.parquet as pq
 
-        opened = cut.file.opened
-        opened.verify(footer.byte_ranges_of([field.id for field in fields], [cut.group]))
-        source: Any = cut.file.stored() if opened.path is None else opened.path
+        opened = row_slice.file.opened
+        opened.verify(footer.byte_ranges_of([field.id for field in fields], [row_slice.group]))
+        source: Any = row_slice.file.stored() if opened.path is None else opened.path
         with pq.ParquetFile(source, page_checksum_verification=True) as file:
-            rows = file.read_row_group(cut.position, columns=list(stored.values()), use_threads=False)
-        inside = cut.rows.every() if isinstance(cut.rows, Spans) else np.arange(cut.rows.start, cut.rows.stop)
+            rows = file.read_row_group(row_slice.position, columns=list(stored.values()), use_threads=False)
+        inside = (
+            row_slice.rows.every()
+            if isinstance(row_slice.rows, Spans)
+            else np.arange(row_slice.rows.start, row_slice.rows.stop)
+        )
         for field in fields:
             if field.name in stored:
                 column = rows.column(stored[field.name]).combine_chunks()
@@ -309,8 +317,8 @@ def row_keys(held: Columns, schema: Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([held[name] for name in schema.row_key_names], schema.row_key_names)
 
 
-def decoded(cuts: Sequence[Cut], fields: Sequence[Field], extras: Sequence[Field] = ()) -> dict[str, pa.Array]:
-    """Return the rows of some cuts, one after another, by field name; null if the file has no such column.
+def decoded(slices: Sequence[RowSlice], fields: Sequence[Field], extras: Sequence[Field] = ()) -> dict[str, pa.Array]:
+    """Return the rows of some slices, one after another, by field name; null if the file has no such column.
 
     Each page that has any of them is read once. The result includes those of the fields ``extras`` whose pages end at
     the same rows as those of ``fields``: one more column costs less than another call. Raises OSError or ArrowException
@@ -320,28 +328,30 @@ def decoded(cuts: Sequence[Cut], fields: Sequence[Field], extras: Sequence[Field
     numbers = tuple(wanted)
     needed = {one.id for one in fields}
     pieces: dict[int, list[_Piece]] = {number: [] for number in wanted}
-    by_dictionary = len(cuts) >= DICTIONARY_CUTS
-    shapes = [_by_shape(cut, numbers, needed, by_dictionary=by_dictionary) for cut in cuts]
-    parts = [[_Part(cut, columns) for columns in shaped] for cut, shaped in zip(cuts, shapes, strict=True)]
+    by_dictionary = len(slices) >= DICTIONARY_SLICES
+    shapes = [_by_shape(row_slice, numbers, needed, by_dictionary=by_dictionary) for row_slice in slices]
+    parts = [
+        [_Part(row_slice, columns) for columns in shaped] for row_slice, shaped in zip(slices, shapes, strict=True)
+    ]
     missing = _without_cached([part for shaped in parts for part in shaped])
     if missing:
         _decode_parts(missing)
-    for cut, shaped in zip(cuts, parts, strict=True):
+    for row_slice, shaped in zip(slices, parts, strict=True):
         for number in numbers:
-            if number not in cut.group.chunks:
-                pieces[number].append(_Piece(None, range(len(cut.rows))))
+            if number not in row_slice.group.chunks:
+                pieces[number].append(_Piece(None, range(len(row_slice.rows))))
         for part in shaped:
             piece = _Piece(part.source, part.columns[0][1].positions_from(part.begin))
             for pages, _ in part.columns:
                 pieces[pages.number].append(piece)
-    whole = [one for number, one in wanted.items() if len(pieces[number]) == len(cuts)]
+    whole = [one for number, one in wanted.items() if len(pieces[number]) == len(slices)]
     return {one.name: _join_pieces(pieces[one.id], one) for one in whole}
 
 
 def _by_shape(
-    cut: Cut, numbers: tuple[int, ...], needed: Collection[int], *, by_dictionary: bool
+    row_slice: RowSlice, numbers: tuple[int, ...], needed: Collection[int], *, by_dictionary: bool
 ) -> Collection[list[tuple[Pages, PageSelection]]]:
-    """Return the pages of a cut, in groups of columns whose pages end at the same rows.
+    """Return the pages of a slice, in groups of columns whose pages end at the same rows.
 
     If ``by_dictionary``, columns with a dictionary form groups of their own. Other columns than the ``needed`` are
     included only if their pages end as those of a needed one.
@@ -350,10 +360,10 @@ def _by_shape(
     shapes: set[object] = set()
     picked: PageSelection | None = None
     first_rows = None
-    for pages in cut.file.pages(cut.position, cut.group, numbers):
+    for pages in row_slice.file.pages(row_slice.position, row_slice.group, numbers):
         if picked is None or pages.first_rows is not first_rows:
             first_rows = pages.first_rows
-            picked = PageSelection.of(first_rows, cut.group.rows, cut.rows)
+            picked = PageSelection.of(first_rows, row_slice.group.rows, row_slice.rows)
         if pages.number in needed:
             shapes.add(picked.shape)
         if picked.shape in shapes:
@@ -370,12 +380,12 @@ class _Cached(Struct, eq=False):
 
 
 class _Part(Struct, eq=False):
-    """Columns of a cut whose pages end at the same rows; their rows begin at ``begin`` of ``source``.
+    """Columns of a slice whose pages end at the same rows; their rows begin at ``begin`` of ``source``.
 
     ``entries`` are the names of their pages in the read cache, column by column; none if there are too many pages.
     """
 
-    cut: Cut
+    row_slice: RowSlice
     columns: list[tuple[Pages, PageSelection]]
     entries: Sequence[tuple[CacheKind, Hashable]] = ()
     source: _Cached | MemoryFile | None = None
@@ -383,7 +393,7 @@ class _Part(Struct, eq=False):
 
     def name(self) -> None:
         """Set the entries."""
-        file, position = self.cut.file, self.cut.position
+        file, position = self.row_slice.file, self.row_slice.position
         entries: list[tuple[CacheKind, Hashable]] = []
         for pages, picked in self.columns:
             before = len(entries)
@@ -406,7 +416,7 @@ class _Part(Struct, eq=False):
                 columns[pages.number] = pa.concat_arrays(values[index : index + count])
                 index += count
             self.source = _Cached(columns)
-        self.cut.file.statistics.pages += len(values)
+        self.row_slice.file.statistics.pages += len(values)
 
     def keep(self, cache: ReadCache) -> None:
         """Keep each page of the decoded columns in the cache."""
@@ -417,7 +427,7 @@ class _Part(Struct, eq=False):
             firsts, row = pages.first_rows, self.begin
             for first, last in picked.runs:
                 for page in range(first, last):
-                    count = (firsts[page + 1] if page + 1 < len(firsts) else self.cut.group.rows) - firsts[page]
+                    count = (firsts[page + 1] if page + 1 < len(firsts) else self.row_slice.group.rows) - firsts[page]
                     rows = column.slice(row, count)
                     row += count
                     # Copied: a slice would hold the rows of all pages that were decoded with it.
@@ -432,7 +442,7 @@ def _without_cached(parts: Sequence[_Part]) -> list[_Part]:
     for part in parts:
         part.name()
         entries += part.entries
-    cached = parts[0].cut.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
+    cached = parts[0].row_slice.file.cache.get_many(CacheKind.ROWS, entries) if entries else []
     missing, index = [], 0
     for part in parts:
         count = len(part.entries)
@@ -455,20 +465,20 @@ def _decode_parts(parts: Sequence[_Part]) -> None:
         if file is None:
             file = files[elements] = MemoryFile(dict(elements))
         part.source, part.begin = file, file.rows
-        file.add(part.cut.file, part.cut.group, part.columns)
+        file.add(part.row_slice.file, part.row_slice.group, part.columns)
     for file in files.values():
         file.decode()
     for part in parts:
         if part.entries:
-            part.keep(part.cut.file.cache)
+            part.keep(part.row_slice.file.cache)
 
 
 def _fetch_ahead(parts: Sequence[_Part]) -> None:
     """Fetch all pages of files on a store at once, and of several files concurrently."""
     byte_ranges: dict[PagedFile, list[ByteRange]] = {}
     for part in parts:
-        if part.cut.file.is_remote:
-            ahead = byte_ranges.setdefault(part.cut.file, [])
+        if part.row_slice.file.is_remote:
+            ahead = byte_ranges.setdefault(part.row_slice.file, [])
             for pages, picked in part.columns:
                 ahead += page_ranges(pages, picked.runs)
     if len(byte_ranges) > 1:
@@ -480,7 +490,7 @@ def _fetch_ahead(parts: Sequence[_Part]) -> None:
 
 
 class _Piece(Struct, frozen=True):
-    """The rows of one cut: positions in decoded columns. Without a source, that many nulls."""
+    """The rows of one slice: positions in decoded columns. Without a source, that many nulls."""
 
     source: _Cached | MemoryFile | None
     positions: range | Integers

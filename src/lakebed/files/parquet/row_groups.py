@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 
 from lakebed.errors import Code
 from lakebed.files.parquet.int96_times import int96_columns, with_exact_times
-from lakebed.files.parquet.sizes import BATCH_BYTES, DEFAULT_PAGES_BYTES_MAX, cut, limit_for
+from lakebed.files.parquet.sizes import BATCH_BYTES, DEFAULT_PAGES_BYTES_MAX, limit_for, slice_rows
 from lakebed.files.parquet.thrift import RAW, decode_struct
 from lakebed.model.arrays import Integers
 from lakebed.model.settings import MIB
@@ -68,7 +68,7 @@ def read_row_groups(
     """Return the rows of some row groups (None: all) in order, in batches of at most BATCH_BYTES unless a row is
     larger.
 
-    Columns of text and bytes may come as dictionaries, which :func:`lakebed.files.parquet.sizes.cut` measures.
+    Columns of text and bytes may come as dictionaries, which :func:`lakebed.files.parquet.sizes.slice_rows` measures.
     ``name`` is the file's name in errors. Raises SchemaMismatchError if pages are too large, and what Arrow raises for
     damage.
     """
@@ -88,7 +88,7 @@ def read_row_groups(
             seconds = coarse.iter_batches(rows, row_groups=[index], columns=old_times)
             batches = with_exact_times(batches, seconds, name)
         for batch in batches:
-            yield from cut(batch, BATCH_BYTES)
+            yield from slice_rows(batch, BATCH_BYTES)
 
 
 class _Readers:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lakebed.files.parquet.page_decoder import Cut, read_columns, row_keys
+from lakebed.files.parquet.page_decoder import RowSlice, read_columns, row_keys
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.model.arrays import Integers, booleans, of_binary, of_integers
 from lakebed.model.keys import EncodedRange
@@ -46,13 +46,13 @@ def rank(file: PagedFile, bound: bytes) -> int:
             rows = range(firsts[pages.start], firsts[pages.stop] if pages else firsts[pages.start])
         passed += rows.start
         if rows:
-            keys = row_keys(read_columns([Cut(file, reached, group, rows)], file.schema.row_key), file.schema)
+            keys = row_keys(read_columns([RowSlice(file, reached, group, rows)], file.schema.row_key), file.schema)
             passed += file.schema.codec.lower_rank(keys, bound, 0, len(rows))
     return passed
 
 
-def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
-    """Return the rows at these ascending positions of a file, as a cut for each row group that has any.
+def slices_at(file: PagedFile, positions: Sequence[int]) -> Iterator[RowSlice]:
+    """Return the rows at these ascending positions of a file, as a slice for each row group that has any.
 
     A range must have step 1; its length does not matter.
     """
@@ -60,10 +60,10 @@ def cuts_at(file: PagedFile, positions: Sequence[int]) -> Iterator[Cut]:
     for position, group in enumerate(file.footer.groups):
         last = bisect_left(positions, passed + group.rows, first)
         if first < last and isinstance(positions, range):
-            yield Cut(file, position, group, range(positions[first] - passed, positions[last - 1] + 1 - passed))
+            yield RowSlice(file, position, group, range(positions[first] - passed, positions[last - 1] + 1 - passed))
         elif first < last:
             inside = np.array(positions[first:last], np.int64) - passed
-            yield Cut(file, position, group, Spans(inside, inside + 1))
+            yield RowSlice(file, position, group, Spans(inside, inside + 1))
         passed, first = passed + group.rows, last
 
 

@@ -89,12 +89,12 @@ def value_ends(column: pa.Array) -> Integers:
     return _steps(count, -(-kind.bit_width // 8))
 
 
-def cut(rows: pa.RecordBatch, bytes_max: int, rows_max: int = 2**31 - 1) -> Iterator[pa.RecordBatch]:
+def slice_rows(rows: pa.RecordBatch, bytes_max: int, rows_max: int = 2**31 - 1) -> Iterator[pa.RecordBatch]:
     """Return slices of the rows in order, each of at most ``bytes_max`` unless it is one row, and ``rows_max`` rows."""
     if rows.num_rows > _MEASURED_ROWS:
         # Row sizes are numbers of their own, and a batch may have more rows than bytes.
         for begin in range(0, rows.num_rows, _MEASURED_ROWS):
-            yield from cut(rows.slice(begin, _MEASURED_ROWS), bytes_max, rows_max)
+            yield from slice_rows(rows.slice(begin, _MEASURED_ROWS), bytes_max, rows_max)
         return
     if rows.num_rows <= rows_max and size_of(rows) <= bytes_max:
         yield rows

@@ -86,7 +86,7 @@ class Rows:
         """Return rows with the columns of the codec's fields."""
         return cls(rows, codec.encode_columns(rows))
 
-    def cut(self, count: int) -> tuple[Rows, Rows]:
+    def divide(self, count: int) -> tuple[Rows, Rows]:
         """Return the first rows, and the others."""
         first = Rows(self.rows.slice(0, count), self.keys.slice(0, count))
         return first, Rows(self.rows.slice(count), self.keys.slice(count))
@@ -154,7 +154,7 @@ class _Side:
             count = (bisect_right if through else bisect_left)(range(count), bound, key=held.key_at)
         if not count:
             return None
-        taken, left = held.cut(count)
+        taken, left = held.divide(count)
         self._held = left if len(left) else None
         return taken
 

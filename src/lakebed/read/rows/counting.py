@@ -98,7 +98,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
         estimate = table_rows(state)
         if not estimate.error_rows:
             return Count.within(estimate.rows, 0)
-    cuts = Cuts(state, reader, storage)
+    row_ranges = RowRanges(state, reader, storage)
     planned = plan(state, ranges)
     if storage is None and not planned.shows_all:
         with reader.scan(planned, planned.schema.row_key_names[:1], None) as visible:
@@ -110,7 +110,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
             to_merge.append(part)
             continue
         inside = _range(state, part.partition)
-        shares = [_rows_of_reference(one, part.ranges[0], inside, cuts, planned.shown) for one in references]
+        shares = [_rows_of_reference(one, part.ranges[0], inside, row_ranges, planned.shown) for one in references]
         if not is_merged(planned.merge, part.files):
             counted.append(_all(shares))
         elif planned.merge.may_drop_rows:
@@ -125,7 +125,7 @@ def count(state: TableState, ranges: Sequence[EncodedRange], reader: Reader, sto
     return Count.within(sum(one.rows for one in counted), sum(one.error_rows for one in counted))
 
 
-class Cuts:
+class RowRanges:
     """Ranks of keys in files of a state: exact, or estimated from summaries if there is a storage to read them from."""
 
     def __init__(self, state: TableState, reader: Reader, storage: Storage | None = None) -> None:
@@ -176,7 +176,7 @@ def _queries_by_range(planned: QueryPlan, state: TableState) -> Iterator[tuple[P
 
 
 def _rows_of_reference(
-    reference: PartitionFile, keys: EncodedRange, inside: EncodedRange, cuts: Cuts, shown: Visibility
+    reference: PartitionFile, keys: EncodedRange, inside: EncodedRange, row_ranges: RowRanges, shown: Visibility
 ) -> Count:
     """Return the number of rows in the range that a file has ``inside`` its partition, as far as they are ``shown``."""
     file = reference.file
@@ -184,7 +184,7 @@ def _rows_of_reference(
     if reference.exact and (keys == inside or keys.covers(live)):
         rows, error_rows = reference.rows, 0
     else:
-        positions, error_rows = cuts.rows(file, keys.intersect(inside))
+        positions, error_rows = row_ranges.rows(file, keys.intersect(inside))
         rows = len(positions)
     if not shown.shows_all(file):
         # Any of them may be hidden.
@@ -220,17 +220,17 @@ def sample(state: TableState, rows: int, columns: Sequence[str], reader: Reader,
     if state.filter_version:
         return _visible_sample(state, rows, columns, reader, chance)
     schema = state.created
-    cuts = Cuts(state, reader)
+    row_ranges = RowRanges(state, reader)
     partitions = list(partition_sums(state).values())
     partitions.sort(key=lambda one: state.partitions.position_of(one.partition) or 0)
-    counts = [one.rows if one.exact else sum(_rows_held(state, one.partition, cuts)) for one in partitions]
+    counts = [one.rows if one.exact else sum(_rows_held(state, one.partition, row_ranges)) for one in partitions]
     if rows >= sum(counts):
         return None
     wanted = schema.arrow_of(columns)
     needed = tuple(dict.fromkeys((*columns, *schema.sort_names)))
     tables = [empty_table(wanted)]
     for index, positions in _divided(sorted(chance.sample(range(sum(counts)), rows)), counts):
-        located = _located(state, partitions[index].partition, positions, cuts)
+        located = _located(state, partitions[index].partition, positions, row_ranges)
         read = pa.concat_tables([reader.take(file, schema, needed, inside) for file, inside in located])
         ordered = sorted_by(read, schema.sort_names)
         tables.append(pa.Table.from_arrays([ordered.column(name) for name in columns], schema=wanted))
@@ -302,10 +302,12 @@ def reservoir(rows: RowStream, count: int, chance: Chance) -> pa.Table:
     return pa.Table.from_batches(sampled, rows.schema).combine_chunks()
 
 
-def _rows_held(state: TableState, partition: int, cuts: Cuts) -> list[int]:
+def _rows_held(state: TableState, partition: int, row_ranges: RowRanges) -> list[int]:
     """Return the exact number of rows of each file in the partition."""
     references = state.held_by(partition)
-    return [one.rows if one.exact else len(cuts.rows(one.file, _range(state, partition))[0]) for one in references]
+    return [
+        one.rows if one.exact else len(row_ranges.rows(one.file, _range(state, partition))[0]) for one in references
+    ]
 
 
 def _range(state: TableState, partition: int) -> EncodedRange:
@@ -315,12 +317,12 @@ def _range(state: TableState, partition: int) -> EncodedRange:
 
 
 def _located(
-    state: TableState, partition: int, positions: Sequence[int], cuts: Cuts
+    state: TableState, partition: int, positions: Sequence[int], row_ranges: RowRanges
 ) -> Iterator[tuple[DataFile, list[int]]]:
     """Return the files with any of these rows of a partition, each with the rows' positions in the file, ascending."""
-    for index, inside in _divided(positions, _rows_held(state, partition, cuts)):
+    for index, inside in _divided(positions, _rows_held(state, partition, row_ranges)):
         file = state.held_by(partition)[index].file
-        live, _ = cuts.rows(file, _range(state, partition))
+        live, _ = row_ranges.rows(file, _range(state, partition))
         yield file, [live[position] for position in inside]
 
 

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.files.parquet.open_files import OPENED_AT_ONCE
-from lakebed.files.parquet.page_decoder import Columns, Cut, read_rows, row_keys
+from lakebed.files.parquet.page_decoder import Columns, RowSlice, read_rows, row_keys
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.arrays import booleans, empty_table, integers, of_binary, of_integers, plain
@@ -124,9 +124,11 @@ class _Probe:
     firsts: Integers
     filtered: bool
 
-    def cut(self, rows: Spans, search: _Search, statistics: ReadStatistics) -> Cut:
+    def row_slice(self, rows: Spans, search: _Search, statistics: ReadStatistics) -> RowSlice:
         """Return rows of the row group to decode."""
-        return Cut(search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows)
+        return RowSlice(
+            search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows
+        )
 
     def pages(self) -> Integers:
         """Return the pages of all keys, ascending."""
@@ -263,10 +265,10 @@ class _Batch:
         """Return the rows with one of the keys: the index of the key, then the fields. Also returns the statistics."""
         statistics = ReadStatistics()
         schema, fields = self.search.schema, self.search.fields
-        cuts, certain = [], True
+        slices, certain = [], True
         for probe in self.probes:
             pages = probe.pages()
-            cuts.append(probe.cut(Spans(probe.firsts[pages], probe.firsts[pages + 1]), self.search, statistics))
+            slices.append(probe.row_slice(Spans(probe.firsts[pages], probe.firsts[pages + 1]), self.search, statistics))
             certain = certain and (probe.filtered or probe.opened.path is None or len(probe.indices) >= len(pages))
         indices = np.empty(0, np.int64)
 
@@ -278,7 +280,7 @@ class _Batch:
         # The other fields are decoded with the keys if nearly every page has a row to return, and always for files on
         # a store, where another round trip takes longer than decoding a page in vain.
         arrow = pa.schema([(field.name, field.stored_type) for field in fields])
-        rows = read_rows(cuts, schema.row_key, fields, find, single_pass=certain, arrow=arrow)
+        rows = read_rows(slices, schema.row_key, fields, find, single_pass=certain, arrow=arrow)
         columns = empty_table(arrow).columns if rows is None else rows.columns
         return pa.table([of_integers(indices), *columns], ["", *arrow.names]), statistics
 

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from msgspec.structs import replace
 
-from lakebed.files.parquet.page_decoder import Columns, Cut, read_columns, read_rows, row_keys
+from lakebed.files.parquet.page_decoder import Columns, RowSlice, read_columns, read_rows, row_keys
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import ReadStatistics
-from lakebed.files.parquet.row_positions import cuts_at, positions_within, rank
+from lakebed.files.parquet.row_positions import positions_within, rank, slices_at
 from lakebed.model.keys import EncodedRange, sorted_by
 
 if TYPE_CHECKING:
@@ -120,20 +120,20 @@ class PageReader:
 
     def _few(self, files: Sequence[OpenFile], request: ReadRequest, bytes_max: int) -> list[pa.RecordBatch] | None:
         """Return the rows with nested columns, read at once by position; None if they are too many or too large."""
-        cuts: list[Cut] = []
+        slices: list[RowSlice] = []
         for file in (self._paged(one, request, request.statistics) for one in files):
             first = rank(file, request.keys.min)
             end = file.opened.file.rows if request.keys.max is None else rank(file, request.keys.max)
-            cuts += cuts_at(file, range(first, end))
-        content_bytes = sum(cut.file.footer.content_bytes_of(len(cut.rows)) for cut in cuts)
-        if content_bytes > bytes_max or sum(len(cut.rows) for cut in cuts) > request.limits.page_rows:
+            slices += slices_at(file, range(first, end))
+        content_bytes = sum(row_slice.file.footer.content_bytes_of(len(row_slice.rows)) for row_slice in slices)
+        if content_bytes > bytes_max or sum(len(row_slice.rows) for row_slice in slices) > request.limits.page_rows:
             return None
         fields = request.fields(with_keys=len(files) > 1)
-        request.statistics.files.update(cut.file.opened.file.id for cut in cuts)
-        request.statistics.row_groups += len(cuts)
-        if not cuts:
+        request.statistics.files.update(row_slice.file.opened.file.id for row_slice in slices)
+        request.statistics.row_groups += len(slices)
+        if not slices:
             return []
-        columns = read_columns(cuts, fields)
+        columns = read_columns(slices, fields)
         arrow = request.schema.arrow_of([field.name for field in fields])
         rows = pa.RecordBatch.from_arrays([columns[field.name] for field in fields], schema=arrow)
         return self._in_order(rows, files, request)
@@ -147,25 +147,25 @@ class PageReader:
         If there are few rows, all columns are decoded with the keys, because nearly all pages have results.
         """
         rows_left, bytes_left = at_most
-        cuts: list[Cut] = []
-        for cut in self._cuts(files, request):
-            rows_left -= len(cut.rows)
-            bytes_left -= cut.group.content_bytes * len(cut.rows) // max(1, cut.group.rows)
+        slices: list[RowSlice] = []
+        for row_slice in self._slices(files, request):
+            rows_left -= len(row_slice.rows)
+            bytes_left -= row_slice.group.content_bytes * len(row_slice.rows) // max(1, row_slice.group.rows)
             if rows_left < 0 or bytes_left < 0:
                 return None
-            cuts.append(cut)
-        if not cuts:
+            slices.append(row_slice)
+        if not slices:
             return []
-        request.statistics.row_groups += len(cuts)
+        request.statistics.row_groups += len(slices)
 
         def search(columns: Columns, starts: Sequence[int]) -> list[range]:
             keys = row_keys(columns, request.schema)
             positions = positions_within(keys, request.schema.codec, request.keys, starts)
-            return positions if request.limit is None else limited(positions, cuts, request.limit)
+            return positions if request.limit is None else limited(positions, slices, request.limit)
 
         arrow = request.schema.arrow_of([field.name for field in fields])
-        few = all(len(cut.rows) <= AT_ONCE_ROWS_MAX for cut in cuts)
-        rows = read_rows(cuts, request.schema.row_key, fields, search, single_pass=few, arrow=arrow)
+        few = all(len(row_slice.rows) <= AT_ONCE_ROWS_MAX for row_slice in slices)
+        rows = read_rows(slices, request.schema.row_key, fields, search, single_pass=few, arrow=arrow)
         return self._in_order(rows, files, request)
 
     @staticmethod
@@ -183,18 +183,18 @@ class PageReader:
         largest = max(files, key=lambda opened: opened.file.rows)
         share = largest.file.rows / sum(opened.file.rows for opened in files)
         reached = int(NEAR_TIMES * limit * share) + NEAR_ROWS
-        cuts = list(self._cuts([largest], replace(request, limit=reached))) if reached <= AT_ONCE_ROWS_MAX else []
-        if not cuts or sum(len(cut.rows) for cut in cuts) > 2 * AT_ONCE_ROWS_MAX:
+        slices = list(self._slices([largest], replace(request, limit=reached))) if reached <= AT_ONCE_ROWS_MAX else []
+        if not slices or sum(len(row_slice.rows) for row_slice in slices) > 2 * AT_ONCE_ROWS_MAX:
             return None
         codec = request.schema.codec
-        keys = row_keys(read_columns(cuts, request.schema.row_key), request.schema)
+        keys = row_keys(read_columns(slices, request.schema.row_key), request.schema)
         position = codec.lower_rank(keys, request.keys.min, 0, keys.num_rows) + reached
         if position >= keys.num_rows:
             return None
         near = request.keys.intersect(EncodedRange(max=codec.encode_row(keys, position)))
         return None if near.empty else near
 
-    def _cuts(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[Cut]:
+    def _slices(self, files: Sequence[OpenFile], request: ReadRequest) -> Iterator[RowSlice]:
         """Return the row ranges that may have requested keys; with a limit, as far as it reaches in each file."""
         for opened in files:
             file = self._paged(opened, request, request.statistics)
@@ -205,7 +205,7 @@ class PageReader:
                 span = file.key_pages(position, group).rows(request.keys, group.rows, rows_left)
                 if not span.rows:
                     continue
-                yield Cut(file, position, group, span.rows)
+                yield RowSlice(file, position, group, span.rows)
                 if rows_left is not None:
                     rows_left -= span.above
                     if rows_left <= 0:
@@ -215,10 +215,10 @@ class PageReader:
         return PagedFile(opened, request.schema, self._files, statistics)
 
 
-def limited(found: Sequence[range], cuts: Sequence[Cut], limit: int) -> list[range]:
+def limited(found: Sequence[range], slices: Sequence[RowSlice], limit: int) -> list[range]:
     """At most ``limit`` rows of each file."""
     limited = []
-    for _, run in groupby(zip(cuts, found, strict=True), lambda pair: pair[0].file):
+    for _, run in groupby(zip(slices, found, strict=True), lambda pair: pair[0].file):
         rows_left = limit
         for _, positions in run:
             limited.append(positions[:rows_left])

@@ -26,7 +26,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from lakebed.files.parquet.bloom_filters import HashedKey, Overlap, filters_of
-from lakebed.files.parquet.page_decoder import Columns, Cut, read_rows
+from lakebed.files.parquet.page_decoder import Columns, RowSlice, read_rows
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import CacheKind
 from lakebed.model.keys import EncodedRange, sorted_by, successor
@@ -204,22 +204,26 @@ class PointLookup:
         limits = request.limits
         shares = min(-(-len(files) // limits.share_files), limits.shares_max)
         rows_left, bytes_left = limits.page_rows * shares, limits.page_bytes * shares
-        cuts: list[Cut] = []
+        slices: list[RowSlice] = []
         for file in files:
-            for cut in _cuts(file, point, limit):
-                rows_left -= len(cut.rows)
-                bytes_left -= cut.group.content_bytes * len(cut.rows) // max(1, cut.group.rows)
-                cuts.append(cut)
+            for row_slice in _slices(file, point, limit):
+                rows_left -= len(row_slice.rows)
+                bytes_left -= row_slice.group.content_bytes * len(row_slice.rows) // max(1, row_slice.group.rows)
+                slices.append(row_slice)
             if rows_left < 0 or bytes_left < 0:
                 return None
-        if not cuts:
+        if not slices:
             return []
-        request.statistics.row_groups += len(cuts)
+        request.statistics.row_groups += len(slices)
         # The other columns are decoded with the keys if a filter has found the key.
         key_ids = [key.id for key in schema.row_key]
         sure = True
-        for cut in cuts:
-            sure = sure and len(cut.rows) <= page_read.AT_ONCE_ROWS_MAX and bool(filters_of(cut.group, key_ids))
+        for row_slice in slices:
+            sure = (
+                sure
+                and len(row_slice.rows) <= page_read.AT_ONCE_ROWS_MAX
+                and bool(filters_of(row_slice.group, key_ids))
+            )
 
         def search(columns: Columns, starts: Sequence[int]) -> list[range]:
             positions = []
@@ -229,17 +233,17 @@ class PointLookup:
                 for field, value in zip(schema.row_key, point.values, strict=True):
                     first, end = equal_range(field, columns[field.name], value, first, end)
                 positions.append(range(first, end))
-            return positions if limit is None else page_read.limited(positions, cuts, limit)
+            return positions if limit is None else page_read.limited(positions, slices, limit)
 
         arrow = schema.arrow if fields is schema.fields else schema.arrow_of(field.name for field in fields)
-        rows = read_rows(cuts, schema.row_key, fields, search, single_pass=sure, arrow=arrow)
+        rows = read_rows(slices, schema.row_key, fields, search, single_pass=sure, arrow=arrow)
         return [] if rows is None else [rows]
 
 
-def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
+def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
     """Return the pages of a file that may have rows of the key; with a limit, enough for that many rows."""
     fences, rows_left = file.footer.fences, limit
-    cuts: list[Cut] = []
+    slices: list[RowSlice] = []
     reached = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
     probed = False
     for position in reached:
@@ -258,12 +262,12 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
             firsts = pages.first_rows
             if low < high:
                 end = firsts[high] if high < len(firsts) else group.rows
-                cuts.append(Cut(file, position, group, range(firsts[low], end)))
+                slices.append(RowSlice(file, position, group, range(firsts[low], end)))
             continue
         assert rows_left is not None
         span = pages.rows(EncodedRange(point.key, successor(point.key)), group.rows, rows_left)
         if span.rows:
-            cuts.append(Cut(file, position, group, span.rows))
+            slices.append(RowSlice(file, position, group, span.rows))
             rows_left -= span.above
             if rows_left <= 0:
                 break
@@ -271,7 +275,7 @@ def _cuts(file: PagedFile, point: Point, limit: int | None) -> list[Cut]:
         file.statistics.files.add(file.opened.file.id)
     elif reached:
         file.statistics.files_by_filter += 1
-    return cuts
+    return slices
 
 
 def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int) -> tuple[int, int]:

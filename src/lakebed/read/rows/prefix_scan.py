@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.files.parquet.page_decoder import Cut, read_columns
+from lakebed.files.parquet.page_decoder import RowSlice, read_columns
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import EncodedRange, KeyCodec, comparable, successor
 from lakebed.read.rows.plan import plan
@@ -189,20 +189,20 @@ class _Cursor:
                 self._pages = min(2 * self._pages, limits.prefix_pages) if near else 1
                 high = min(low + self._pages, stop)
                 self._next = (position, high)
-                cut = Cut(file, position, group, range(firsts[low], firsts[high]))
-                if prefixes := self._of_rows(cut, wanted, EncodedRange(starts[low], ends[high - 1])):
+                row_slice = RowSlice(file, position, group, range(firsts[low], firsts[high]))
+                if prefixes := self._of_rows(row_slice, wanted, EncodedRange(starts[low], ends[high - 1])):
                     return prefixes
                 low = high
             self._next = (position + 1, 0) if stop == len(starts) else self._next
         return []
 
-    def _of_rows(self, cut: Cut, wanted: EncodedRange, extent: EncodedRange) -> list[bytes]:
+    def _of_rows(self, row_slice: RowSlice, wanted: EncodedRange, extent: EncodedRange) -> list[bytes]:
         """Return the distinct prefixes of those of the rows whose key is wanted; all of their keys lie ``extent``."""
         # To compare with the ends of the range takes whole keys; a prefix compares with the successor of another. Where
         # all keys around are in the range, nothing is compared with its beginning, which may have the first prefix.
         inside = self._keys.covers(extent)
         codec = self._prefix if inside else self._schema.codec
-        columns = read_columns([cut], codec.fields)
+        columns = read_columns([row_slice], codec.fields)
         names = [field.name for field in codec.fields]
         rows = pa.RecordBatch.from_arrays([columns[name] for name in names], names)
         first = 0 if wanted.min <= extent.min else codec.lower_rank(rows, wanted.min, 0, rows.num_rows)

@@ -34,7 +34,7 @@ from lakebed.files.parquet.open_files import OpenFile, OpenFiles
 from lakebed.files.parquet.page_decoder import read_columns
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.read_cache import READ_CACHE, ReadCache, ReadStatistics
-from lakebed.files.parquet.row_positions import cuts_at, rank
+from lakebed.files.parquet.row_positions import rank, slices_at
 from lakebed.model.arrays import empty_table
 from lakebed.model.files import DataFile, data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
@@ -245,10 +245,10 @@ class Reader:
         wanted = _selected(schema, columns)
         fields = [schema.by_name[name] for name in dict.fromkeys(columns)]
         with self.attribute_errors([file]):
-            cuts = list(cuts_at(self._paged(self._files.local(file, schema), schema), positions))
-            if not cuts:
+            slices = list(slices_at(self._paged(self._files.local(file, schema), schema), positions))
+            if not slices:
                 return empty_table(wanted)
-            decoded = read_columns(cuts, fields)
+            decoded = read_columns(slices, fields)
         return pa.Table.from_arrays([decoded[name] for name in columns], schema=wanted)
 
     def _paged(self, opened: OpenFile, schema: Schema) -> PagedFile:

@@ -104,9 +104,9 @@ def bounded(rows: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
     if rows.nbytes <= STREAM_BYTES:
         return (rows,)
     # Importing Arrow's kernels takes as long as a whole lookup.
-    from lakebed.files.parquet.sizes import cut
+    from lakebed.files.parquet.sizes import slice_rows
 
-    return cut(rows, STREAM_BYTES)
+    return slice_rows(rows, STREAM_BYTES)
 
 
 def timed_batches(

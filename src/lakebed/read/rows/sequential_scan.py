@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.files.parquet.page_decoder import Cut, read_columns, row_keys
+from lakebed.files.parquet.page_decoder import RowSlice, read_columns, row_keys
 from lakebed.files.parquet.pages import KeyPages, PagedFile
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.files.parquet.row_positions import positions_within
@@ -95,8 +95,8 @@ class _Slice:
         names = wanted.names if self.whole else dict.fromkeys((*wanted.names, *schema.row_key_names))
         statistics = ReadStatistics()
         file = PagedFile(self.opened, schema, self.files, statistics)
-        cut = Cut(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
-        columns = read_columns([cut], [schema.by_name[name] for name in names])
+        row_slice = RowSlice(file, self.position, self.opened.footer.groups[self.position], range(self.begin, self.end))
+        columns = read_columns([row_slice], [schema.by_name[name] for name in names])
         for name, column in columns.items():
             # A damaged page index of a file without block digests may hide rows.
             if len(column) != self.end - self.begin:

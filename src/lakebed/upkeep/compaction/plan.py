@@ -605,7 +605,7 @@ def tasks_of(merge: PartitionMerge, cores: int) -> int:
     return max(1, needed, min(cores, useful))
 
 
-def cut(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
+def divide_merge(merge: PartitionMerge, summaries: Sequence[Summary], count: int) -> tuple[EncodedRange, ...]:
     """Divide the merge's range into at most ``count`` sub-ranges of about even rows, in key order, that tile it."""
     edges = even_cuts(summaries, count, merge.keys.min, merge.keys.max)
     lows = (merge.keys.min, *edges)
@@ -617,7 +617,7 @@ def share_out(
 ) -> list[tuple[EncodedRange, ...]]:
     """Return for each task the slices of keys that it merges in turn, each of at most about ``slice_bytes``."""
     slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
-    parts = cut(merge, summaries, tasks * slices)
+    parts = divide_merge(merge, summaries, tasks * slices)
     count = min(tasks, len(parts))
     return [parts[i * len(parts) // count : (i + 1) * len(parts) // count] for i in range(count)]
 

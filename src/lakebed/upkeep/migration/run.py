@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.errors import Code
-from lakebed.files.parquet.sizes import BATCH_BYTES, cut
+from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions.schema_growth import with_fields
 from lakebed.model.wording import count_text
@@ -123,7 +123,7 @@ def migrate(
         nonlocal read
         encoder.check(source.schema, source.name)
         for batch in source.batches():
-            for part in cut(plain(batch), BATCH_BYTES):
+            for part in slice_rows(plain(batch), BATCH_BYTES):
                 yield encoder.conform(part, source.name, rows_before=read)
                 read += part.num_rows
                 progress(read)

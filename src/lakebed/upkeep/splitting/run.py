@@ -105,11 +105,11 @@ def split(table: Table) -> SplitReport:
         ContentionError, UnknownOutcomeError, StorageError: the log; partitions cut before stay cut.
     """
     planned = due(table.state(), table.settings_in_force())
-    report = cut_partitions(table, planned.large, choose)
+    report = split_at_keys(table, planned.large, choose)
     return replace(report, not_split=(*planned.waiting, *report.not_split))
 
 
-def cut_partitions(
+def split_at_keys(
     table: Table,
     large: Sequence[LargePartition],
     choose: Callable[[LargePartition, Sequence[Summary]], SplitAt | NotSplit],

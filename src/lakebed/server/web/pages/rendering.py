@@ -125,7 +125,7 @@ def value(given: Any) -> str:
             return printable(str(given))
 
 
-def cut(text: str, characters: int = CELL_CHARACTERS_MAX) -> str:
+def shorten(text: str, characters: int = CELL_CHARACTERS_MAX) -> str:
     """Return the beginning of a long text, with an ellipsis."""
     return text if len(text) <= characters else text[: characters - 1] + "…"
 
@@ -203,7 +203,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(count=count, short=short, size=size, period=period, value=value, cut=cut)
+    environment.filters.update(count=count, short=short, size=size, period=period, value=value, shorten=shorten)
     environment.globals.update(asset=_asset_path, version=VERSION, title_max=TITLE_CHARACTERS_MAX)
     environment.globals.update(table_link=table_link, links=LINKS, moment=moment, draw_change=change)
     return environment
