@@ -8,7 +8,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.schema import Field, Schema
-from lakebed.model.state.table_state import Request, Source, TableState, ViewSource
+from lakebed.model.state.table_state import IngestRequest, Source, TableState, ViewSource
 from lakebed.model.state.transactions import (
     AlterSettings,
     CloseJob,
@@ -50,7 +50,7 @@ SCHEMA = Schema(
 )
 
 REQUESTS = tuple(
-    Request.new(f"request {version}", (Source(f"s3://inbox/{version}.parquet", 100, f"etag {version}"),), 1)
+    IngestRequest.new(f"request {version}", (Source(f"s3://inbox/{version}.parquet", 100, f"etag {version}"),), 1)
     for version in range(3)
 )
 

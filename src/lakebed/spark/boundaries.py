@@ -4,11 +4,11 @@ The input is known by a sample: encoded keys, each with the number of rows that 
 key here is the row key and the sort key encoded as one, so that even one row key with half of all rows can be divided.
 Rows with equal row keys may lie in several files; the files then touch.
 
-*Partitions* (:func:`full_partitions`, :func:`choose_split_keys`). A partition that the import would make too large is split
-before it. The table then begins with the partitions that it would have had after some rounds of splitting, and no file reaches
-over the ends of large ones. A partition is considered if the import alone brings it a fair share of its limit; the rest
-is left to splitting. A partition with an open job is left alone, because the job's files were made for the partition as
-it is. If the import fails, the table has more partitions and the same rows.
+*Partitions* (:func:`full_partitions`, :func:`choose_split_keys`). A partition that the import would make too large is
+split before it. The table then begins with the partitions that it would have had after some rounds of splitting, and
+no file reaches over the ends of large ones. A partition is considered if the import alone brings it a fair share of
+its limit; the rest is left to splitting. A partition with an open job is left alone, because the job's files were
+made for the partition as it is. If the import fails, the table has more partitions and the same rows.
 
 *Reducers* (:func:`divide`). They get even shares by weight, along partition boundaries where possible. A partition as
 large as a share is cut by itself, so that no file reaches over its ends. Small partitions are put together until they

@@ -43,7 +43,7 @@ from lakebed.model.state.catalog import (
 from lakebed.model.state.machine import CATALOG
 from lakebed.model.state.transactions import CreateTable, DropTable
 from lakebed.model.wording import did_you_mean
-from lakebed.read.snapshot.handles import InstanceAddress, TableNames
+from lakebed.read.snapshot.handles import Address, TableNames
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Instance(TableNames[Table]):
         storage_options: Mapping[str, str] | None = None,
         *,
         commits: CommitService | None = None,
-        address: InstanceAddress | None = None,
+        address: Address | None = None,
     ) -> None:
         """``address`` is where the instance can be opened again; None: nowhere."""
         self.id: str = document["instance"]

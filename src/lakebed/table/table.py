@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from lakebed.read.inspect.verification import VerificationReport
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
-    from lakebed.read.snapshot.handles import InstanceAddress
+    from lakebed.read.snapshot.handles import Address
     from lakebed.storage.contract import Storage
     from lakebed.table.deletion import DeleteReport
     from lakebed.table.prefix_choice import Choose
@@ -78,7 +78,7 @@ class Table(Readable):
         *,
         commits: CommitService | None = None,
         tracker: Callable[[], Recorder] | None = None,
-        address: InstanceAddress | None = None,
+        address: Address | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
         through = None if commits is None else commits.of_table(table_id)

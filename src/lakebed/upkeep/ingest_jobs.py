@@ -57,7 +57,7 @@ from lakebed.model.keys import EncodedRange, inside
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.reports import WorkReport, files_text
 from lakebed.model.settings import Settings
-from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import FailRequest, ProposeFiles, RejectRequest, TooManyRuns
 from lakebed.model.wording import count_text, size_text
 from lakebed.table.filter_choice import age_off
@@ -377,7 +377,7 @@ def _open_batch(table: Table, tries: Sequence[_Try], progress: _IngestProgress) 
 
 
 def _reject_missing(
-    table: Table, state: TableState, requests: Sequence[Request], progress: _IngestProgress
+    table: Table, state: TableState, requests: Sequence[IngestRequest], progress: _IngestProgress
 ) -> set[str]:
     """Return the ids of the requests that are open and whose files have not changed; reject the others."""
     open_requests = [request for request in requests if request.id in state.open_requests]
@@ -467,7 +467,7 @@ def _is_no_files_fault(error: Error) -> bool:
     return isinstance(error, StorageError) or type(error) is UsageError
 
 
-def _reject(table: Table, request: Request, url: str, reason: str, progress: _IngestProgress) -> None:
+def _reject(table: Table, request: IngestRequest, url: str, reason: str, progress: _IngestProgress) -> None:
     # A refusal means that another process rejected or ingested it meanwhile.
     outcome = table.try_commit(RejectRequest(request.id, reason[:REASON_CHARS_MAX]))
     if not isinstance(outcome, NotCommitted):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.model.settings import Settings
-    from lakebed.model.state.table_state import Request
+    from lakebed.model.state.table_state import IngestRequest
 
 SORT_BYTES_MAX = 128 * 1024 * 1024
 """Source bytes that one task sorts: about ten seconds of one core, which is what a shuffle costs beside sorting."""
@@ -57,7 +57,7 @@ def method_of(name: object) -> Method:
 class IngestJob:
     """Requests to be carried out by one commit."""
 
-    requests: tuple[Request, ...]
+    requests: tuple[IngestRequest, ...]
     method: Method
 
     @property
@@ -71,19 +71,19 @@ class IngestPlan:
     """The jobs to run now, and the requests that wait."""
 
     jobs: tuple[IngestJob, ...]
-    waiting: tuple[Request, ...]
+    waiting: tuple[IngestRequest, ...]
 
 
 @dataclass(slots=True)
 class _Filling:
     """A job that has room for more requests."""
 
-    requests: list[Request]
+    requests: list[IngestRequest]
     size_bytes: int
     files: int
 
 
-def due(requests: Iterable[Request], settings: Settings) -> bool:
+def due(requests: Iterable[IngestRequest], settings: Settings) -> bool:
     """Return whether the requests have enough bytes and files, independent of their age."""
     waiting = list(requests)
     size_bytes = sum(request.size_bytes for request in waiting)
@@ -91,7 +91,7 @@ def due(requests: Iterable[Request], settings: Settings) -> bool:
 
 
 def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks for
-    requests: Iterable[Request],
+    requests: Iterable[IngestRequest],
     settings: Settings,
     oldest_s: float,
     *,
@@ -110,7 +110,7 @@ def plan(  # noqa: PLR0913 - what there is, the limits, and what the caller asks
     return IngestPlan(tuple(job_of(batch, method) for batch in batches), ())
 
 
-def job_of(requests: Iterable[Request], method: Method | None = None) -> IngestJob:
+def job_of(requests: Iterable[IngestRequest], method: Method | None = None) -> IngestJob:
     """Return the job of these requests; without a ``method`` it is chosen by their size."""
     batch = tuple(requests)
     size_bytes = sum(request.size_bytes for request in batch)
@@ -130,8 +130,8 @@ def divided(job: IngestJob, url: str | None) -> tuple[IngestJob, IngestJob]:
     return job_of(job.requests[:half]), job_of(job.requests[half:])
 
 
-def _batches(waiting: Iterable[Request], settings: Settings, open_jobs_max: int) -> list[list[Request]]:
-    batches: list[list[Request]] = []
+def _batches(waiting: Iterable[IngestRequest], settings: Settings, open_jobs_max: int) -> list[list[IngestRequest]]:
+    batches: list[list[IngestRequest]] = []
     filling: list[_Filling] = []
     for request in waiting:
         size_bytes, files = request.size_bytes, len(request.files)

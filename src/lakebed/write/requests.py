@@ -36,7 +36,7 @@ from lakebed.log.last_modified_times import EPOCH, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.checks import check_flag, shown
 from lakebed.model.html_tables import FactsView
-from lakebed.model.state.table_state import Request
+from lakebed.model.state.table_state import IngestRequest
 from lakebed.model.state.transactions import RejectRequest, SubmitRequests
 from lakebed.model.state.transactions.ingest import OPEN_REQUESTS_MAX
 from lakebed.storage import telemetry
@@ -117,7 +117,7 @@ def submit(
     # After the files were found: a file that was ingested before is in this state or a later one.
     state = log.follow()
     token = clock.random_token() if again else ""
-    requests = [Request.new(request_id(file, token), (file,), state.version) for file in found]
+    requests = [IngestRequest.new(request_id(file, token), (file,), state.version) for file in found]
     known = {request.id: _known(request, state) for request in requests}
     remembered = None if again else _remembered(log, state)
     for request in requests:
@@ -235,12 +235,12 @@ def requests_table(state: TableState, last_modified_of: Callable[[int], datetime
 # -- within -----------------------------------------------------------------------------------------------------
 
 
-def _file(request: Request, standing: Standing, version: int | None) -> SubmittedFile:
+def _file(request: IngestRequest, standing: Standing, version: int | None) -> SubmittedFile:
     (file,) = request.files
     return SubmittedFile(file.url, file.size_bytes, request.id, standing, version)
 
 
-def _known(request: Request, state: TableState) -> SubmittedFile | None:
+def _known(request: IngestRequest, state: TableState) -> SubmittedFile | None:
     """Return the recorded state of the request; None if it may be submitted."""
     if (held := state.open_requests.get(request.id)) is not None:
         return _file(request, Standing.OPEN, held.submitted)
@@ -249,7 +249,7 @@ def _known(request: Request, state: TableState) -> SubmittedFile | None:
     return None
 
 
-def _submitted(request: Request, after: TableState) -> SubmittedFile:
+def _submitted(request: IngestRequest, after: TableState) -> SubmittedFile:
     """Return the recorded state of a request that was just submitted; it may be ingested or rejected by now."""
     known = _known(request, after)
     if known is not None and known.standing is Standing.INGESTED:

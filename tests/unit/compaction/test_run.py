@@ -10,7 +10,7 @@ import pytest
 
 import lakebed
 from lakebed.log.backends.objects import ObjectLog
-from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import RaiseWatermark, RejectRequest, SetTag, SubmitRequests, Watermark
 from lakebed.upkeep.compaction import merge_jobs, plan
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
@@ -52,7 +52,9 @@ MANY = [f"request-{number:04d}" for number in range(1_001)]
 
 def submitted(table, *names):
     table.commit(
-        SubmitRequests(tuple(Request.new(name, (Source("s3://in/f", 1, "v"),), table.version) for name in names), 0)
+        SubmitRequests(
+            tuple(IngestRequest.new(name, (Source("s3://in/f", 1, "v"),), table.version) for name in names), 0
+        )
     )
 
 

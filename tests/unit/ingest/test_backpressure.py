@@ -9,7 +9,7 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import Code, ContentionError
 from lakebed.model.state.checkpoint_codec import of_table
-from lakebed.model.state.table_state import Job, Request, Source
+from lakebed.model.state.table_state import IngestRequest, Job, Source
 from lakebed.model.state.transactions import CloseJob, OpenJob, SubmitRequests
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write import run as backpressure
@@ -103,7 +103,7 @@ def test_a_write_that_waited_long_enough_is_refused(table, monkeypatch):
 def test_compaction_does_not_wait_for_requests_that_wait_for_it(table, tmp_path):
     """More open requests than allow a job to begin, which are refused until one is done."""
     files = (Source("s3://in/f", 1, "v"),)
-    many = tuple(Request.new(f"request-{number}", files, table.version) for number in range(1_001))
+    many = tuple(IngestRequest.new(f"request-{number}", files, table.version) for number in range(1_001))
     table.commit(SubmitRequests(many, 0))
     report = compact(table, prepare(table), merged(table, tmp_path), cores=1)
     assert (report.jobs, report.waits) == (1, None)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.settings import GIB, MIB, Settings
-from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.write import plan as ingest_plan
 from lakebed.write.plan import OPEN_JOBS_MAX, SORT_BYTES_MAX, Method, divided, due, job_of, plan
 
@@ -14,7 +14,7 @@ DEFAULTS = Settings()
 
 
 def request(name, mib, failures=0, submitted=1):
-    return Request(name, (Source(f"s3://inbox/{name}", mib * MIB, "1"),), 1, submitted, failures, 0, "")
+    return IngestRequest(name, (Source(f"s3://inbox/{name}", mib * MIB, "1"),), 1, submitted, failures, 0, "")
 
 
 def requests(text):
@@ -96,7 +96,7 @@ SIZES = st.lists(st.tuples(st.integers(0, 8 * MIB), st.integers(0, 1)), max_size
 def test_every_request_is_in_one_job_or_waits_and_no_job_is_too_large(sizes, bytes_max, files_max, oldest_s):
     settings = Settings(ingest_bytes_max=bytes_max, ingest_bytes_min=64 * MIB)
     held = [
-        Request(str(i), (Source(f"/in/{i}", size, "1"),), 1, 1, failures, 0, "")
+        IngestRequest(str(i), (Source(f"/in/{i}", size, "1"),), 1, 1, failures, 0, "")
         for i, (size, failures) in enumerate(sizes)
     ]
     with patch.object(ingest_plan, "JOB_FILES_MAX", files_max):

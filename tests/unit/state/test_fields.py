@@ -10,7 +10,7 @@ from lakebed.model.state import catalog, fields
 from lakebed.model.state.catalog import CatalogState, CatalogTable, SetDefaults, SetOnline
 from lakebed.model.state.checkpoint_codec import of_table, to_table
 from lakebed.model.state.codec import decode_transaction, encode_transaction, outline
-from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import (
     AddFiles,
     AlterSettings,
@@ -135,7 +135,7 @@ def test_a_state_with_a_field_of_another_type_is_damage():
         SetTag("tag", 1.0),
         SetTag("../tag", 1),
         RemoveTag(b"tag"),
-        SubmitRequests((Request.new("r", (Source("/dev/zero", None, "0"),), 0),), 0),
+        SubmitRequests((IngestRequest.new("r", (Source("/dev/zero", None, "0"),), 0),), 0),
     ],
 )
 def test_a_value_of_a_wrong_type_is_not_written(transaction):

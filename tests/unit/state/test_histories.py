@@ -10,7 +10,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.state import codec
 from lakebed.model.state.invariants import check_invariants, violations_by
 from lakebed.model.state.sums import table_rows
-from lakebed.model.state.table_state import Fence, Request, Source
+from lakebed.model.state.table_state import Fence, IngestRequest, Source
 from lakebed.model.state.transactions import (
     CloseJob,
     ConcatenateRuns,
@@ -134,7 +134,7 @@ class History:
         """A request that was carried out is never open again, unless it is forgotten."""
         base = self.state.version
         self.proposal(
-            SubmitRequests(tuple(Request.new(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests)), 0)
+            SubmitRequests(tuple(IngestRequest.new(f"r{r}", (Source("a", 1, "b"),), base) for r in sorted(requests)), 0)
         )
 
     def raise_horizon(self, last_modified_us):

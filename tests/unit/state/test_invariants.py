@@ -24,13 +24,13 @@ from lakebed.model.state.invariants import (
     violations_of,
 )
 from lakebed.model.state.machine import TABLE
-from lakebed.model.state.table_state import Answer, Fence, Request, Source
+from lakebed.model.state.table_state import Answer, Fence, IngestRequest, Source
 from lakebed.model.state.transactions import OpenJob, ProposeFiles, ProposeOutput, ProposeSplit, SetTag, apply, resolve
 from tests.unit.state.cases import job, key, new_file, step, table, through_an_image
 
 NO_KEYS = EncodedRange(b"b", b"a")
 SOURCE = Source("file:///in.parquet", 10, "version")
-REQUEST = Request("r", (SOURCE,), 0, 1, 0, 0, "")
+REQUEST = IngestRequest("r", (SOURCE,), 0, 1, 0, 0, "")
 
 
 def state():

@@ -5,7 +5,7 @@ from msgspec import structs
 
 from lakebed.errors import Code, DamagedError
 from lakebed.model.keys import EncodedRange
-from lakebed.model.state.table_state import Request, Source
+from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import (
     AlterSettings,
     FailRequest,
@@ -28,7 +28,7 @@ FILES = (Source("s3://inbox/a.parquet", 100, "etag-1"), Source("s3://inbox/b.par
 
 
 def submit(*names, base=1):
-    return SubmitRequests(tuple(Request.new(name, FILES, base) for name in names), 0)
+    return SubmitRequests(tuple(IngestRequest.new(name, FILES, base) for name in names), 0)
 
 
 def refused(state, proposal):
@@ -40,7 +40,7 @@ def refused(state, proposal):
 def test_a_request_is_open_until_an_add_carries_it_out():
     """In the same entry as its rows; its id is then a request key, and a repeat adds nothing."""
     state = step(table(), submit("r1", "r2"))
-    assert state.open_requests["r1"] == Request("r1", FILES, 1, 2, 0, 0, "")
+    assert state.open_requests["r1"] == IngestRequest("r1", FILES, 1, 2, 0, 0, "")
     assert through_an_image(state) == state
     state = step(state, ProposeFiles((new_file("f1", "ab"),), None, 2, ("r1",)))
     assert (set(state.open_requests), state.answered("r1")) == ({"r2"}, 3)
@@ -65,7 +65,7 @@ def test_what_is_open_is_not_submitted_again():
     assert resolve(submit("r1"), state) == Repeated(2)
     assert [r.id for r in resolve(submit("r1", "r2"), state).requests] == ["r2"]
     assert "twice" in refused(state, submit("r3", "r3"))
-    assert "no file" in refused(state, SubmitRequests((Request.new("r3", (), 0),), 0))
+    assert "no file" in refused(state, SubmitRequests((IngestRequest.new("r3", (), 0),), 0))
 
 
 def test_a_request_fails_and_is_tried_again_or_given_up():

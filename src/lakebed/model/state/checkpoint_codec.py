@@ -34,7 +34,7 @@ from lakebed.model.state.fields import (
 )
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
-from lakebed.model.state.table_state import Fence, Request, TableState, ViewSource
+from lakebed.model.state.table_state import Fence, IngestRequest, TableState, ViewSource
 from lakebed.model.state.transactions import JobDocument
 
 State = TypeVar("State")
@@ -65,7 +65,7 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     next_partition: Positive
     parents: list[tuple[Positive, Positive]]
     jobs: list[JobDocument]
-    rejected: tuple[Request, ...]
+    rejected: tuple[IngestRequest, ...]
     next_sequence: Positive
     tags: dict[str, Positive]
     fences: list[tuple[Hex, Hex | None, Positive]]

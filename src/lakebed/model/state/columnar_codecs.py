@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from lakebed.model.files import CommittedFile, DataFile, PartitionFile
 from lakebed.model.state.columns import ColumnarCodec, edges_reader, span_reader
-from lakebed.model.state.table_state import Answer, Request, Source
+from lakebed.model.state.table_state import Answer, IngestRequest, Source
 
 _FACTS = [
     pa.field("id", pa.string()),
@@ -257,7 +257,7 @@ _OPEN_REQUEST_COLUMNS = pa.schema(
 )
 
 
-def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.Table:
+def _encode_open_requests(rows: Sequence[tuple[str, IngestRequest]]) -> pa.Table:
     columns: dict[str, list[Any]] = {"id": [name for name, _ in rows]}
     for name in _SOURCE:
         columns[name] = [[getattr(file, name) for file in request.files] for _, request in rows]
@@ -266,22 +266,22 @@ def _encode_open_requests(rows: Sequence[tuple[str, Request]]) -> pa.Table:
     return pa.Table.from_pydict(columns, _OPEN_REQUEST_COLUMNS)
 
 
-def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], Request]:
+def _open_request_reader(batch: pa.RecordBatch) -> Callable[[int], IngestRequest]:
     name, columns = batch.column(0), batch.columns[1:]
     lists, rest = columns[: len(_SOURCE)], columns[len(_SOURCE) :]
     edges, facts = edges_reader(lists[0]), [span_reader(column.values) for column in lists]
     spans = [span_reader(column) for column in (name, *rest)]
 
-    def read(row: int) -> Request:
+    def read(row: int) -> IngestRequest:
         urls, sizes, versions = (span(*edges(row)) for span in facts)
         files = tuple(map(Source, urls, sizes, versions))
         name, *others = (span(row, row + 1)[0] for span in spans)
-        return Request(name, files, *others)
+        return IngestRequest(name, files, *others)
 
     return read
 
 
-OPEN_REQUESTS: ColumnarCodec[str, Request] = ColumnarCodec(
+OPEN_REQUESTS: ColumnarCodec[str, IngestRequest] = ColumnarCodec(
     _OPEN_REQUEST_COLUMNS, _encode_open_requests, _open_request_reader, _batch, _unpacked
 )
 

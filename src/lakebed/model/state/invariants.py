@@ -25,7 +25,7 @@ from lakebed.model.state.transactions import OpenJob, Replace
 
 if TYPE_CHECKING:
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile
-    from lakebed.model.state.table_state import Answer, Fence, Job, Request, TableState
+    from lakebed.model.state.table_state import Answer, Fence, IngestRequest, Job, TableState
     from lakebed.model.state.transactions import Transaction
 
 
@@ -46,8 +46,8 @@ class Checked(Struct, frozen=True):
     counts: Mapping[str, int] = field(default_factory=dict)
     jobs: Sequence[Job] = ()
     answers: Mapping[str, Answer] = field(default_factory=dict)
-    open_requests: Sequence[Request] = ()
-    rejected: Sequence[Request] = ()
+    open_requests: Sequence[IngestRequest] = ()
+    rejected: Sequence[IngestRequest] = ()
     fences: Sequence[Fence] = ()
     tags: Mapping[str, int] = field(default_factory=dict)
 

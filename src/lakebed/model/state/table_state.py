@@ -6,8 +6,9 @@ names an existing partition and a committed file that is not retired and reaches
 last one was dropped, and its facts; the facts of others are with their references. Applying is deterministic and total
 over valid transactions: no clock, no randomness, no I/O.
 
-Core types: :class:`TableState`, and the records in it that transactions keep: :class:`Job`, :class:`Request` with its
-:class:`Source`, :class:`ViewSource`, :class:`Fence`. Transactions import them; this module imports no transaction.
+Core types: :class:`TableState`, and the records in it that transactions keep: :class:`Job`, :class:`IngestRequest`
+with its :class:`Source`, :class:`ViewSource`, :class:`Fence`. Transactions import them; this module imports no
+transaction.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Source(Struct, frozen=True, array_like=True):
     version: str
 
 
-class Request(Struct, frozen=True):
+class IngestRequest(Struct, frozen=True):
     """Files that a user asked to ingest, all or none, and that are not ingested yet. ``id`` is a request key.
 
     ``base_version`` is that of its first proposal. ``submitted`` is the version that recorded it (0 before).
@@ -86,7 +87,7 @@ class Request(Struct, frozen=True):
     reason: str
 
     @classmethod
-    def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> Request:
+    def new(cls, id: str, files: tuple[Source, ...], base_version: int) -> IngestRequest:
         """Make a request that is not on record yet."""
         return cls(id, files, base_version, 0, 0, 0, "")
 
@@ -159,8 +160,8 @@ class TableState(Struct, frozen=True, dict=True):
     references: PartitionFiles = field(default_factory=PartitionFiles)
     jobs: HashTrieMap[str, Job] = field(default_factory=HashTrieMap)
     requests: PersistentTable[str, Answer] = field(default_factory=PersistentTable)
-    open_requests: PersistentTable[str, Request] = field(default_factory=PersistentTable)
-    rejected: tuple[Request, ...] = ()
+    open_requests: PersistentTable[str, IngestRequest] = field(default_factory=PersistentTable)
+    rejected: tuple[IngestRequest, ...] = ()
     next_sequence: int = 1
     tags: Mapping[str, int] = field(default_factory=dict)
     fences: tuple[Fence, ...] = ()

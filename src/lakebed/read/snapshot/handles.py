@@ -37,7 +37,7 @@ Rows_co = TypeVar("Rows_co", covariant=True)
 Table_co = TypeVar("Table_co", covariant=True)
 
 
-class InstanceAddress(Protocol):
+class Address(Protocol):
     """Where an instance can be opened again, in this process or in another."""
 
     def instance(self) -> Any:
@@ -54,7 +54,7 @@ class InstanceAddress(Protocol):
 class TableAddress:
     """Where a table can be opened again: the address of its instance, and its id."""
 
-    instance: InstanceAddress
+    instance: Address
     table_id: str
 
 

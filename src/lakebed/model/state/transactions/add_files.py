@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from lakebed.errors import Facts
     from lakebed.model.keys import EncodedRange
     from lakebed.model.state.reference_lists import ReferenceCounts, SidecarData, Sidecars
-    from lakebed.model.state.table_state import Request, TableState
+    from lakebed.model.state.table_state import IngestRequest, TableState
     from lakebed.model.state.transactions.schema_changes import AlterSchema
 
 CHECKED_PARTITIONS_MAX = 2
@@ -264,7 +264,7 @@ def request_not_open(request: str, state: TableState) -> Rejected:
 # -- applying ---------------------------------------------------------------------------------------------------
 
 
-def open_request(state: TableState, name: str) -> Request:
+def open_request(state: TableState, name: str) -> IngestRequest:
     """Return an open request by its id. Raises DamagedError if it is not open."""
     request = state.open_requests.get(name)
     if request is None:

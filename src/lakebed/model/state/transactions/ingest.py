@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.state.fields import StoredAsIs, Whole
-from lakebed.model.state.table_state import Request
+from lakebed.model.state.table_state import IngestRequest
 from lakebed.model.state.transactions.add_files import open_request, request_not_open
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooOld
 from lakebed.model.wording import count_text
@@ -37,7 +37,7 @@ class SubmitRequests(StoredAsIs, frozen=True, tag="submit_requests"):
     before.
     """
 
-    requests: tuple[Request, ...]
+    requests: tuple[IngestRequest, ...]
     request_watermark: Whole
 
     def resolve(self, state: TableState) -> SubmitRequests | Rejected | Repeated | TooOld:
