@@ -214,12 +214,12 @@ def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
 
 def _map(name: str, limit: int, folder: Path) -> dict:
     """Run a map task of a bulk import, and the reduce task of its only reducer."""
-    from lakebed.jobs.executor import Address
+    from lakebed.jobs.executor import Root
     from lakebed.spark.map_inputs import native_chunks
     from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
 
     table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
-    place = Address(table.storage.url)
+    place = Root(table.storage.url)
     shuffle = Shuffle(place, table.id, lakebed.clock.new_id(), table.layout(), limit, (), ())
     groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
     (file,) = find_files(folder / f"{name}.parquet")

@@ -25,7 +25,7 @@ from pyspark.errors import PySparkException
 
 from lakebed.engine import datafusion
 from lakebed.errors import Error
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
@@ -44,15 +44,15 @@ def places_of(lake: Instance) -> Iterator[None]:
     """Make every address open the store of the instance."""
     context = SimpleNamespace(getLocalProperty=lambda _: lake.id, partitionId=lambda: 0, attemptNumber=lambda: 0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Address, "connect", lambda _: lake.storage)
-        patch.setattr(Address, "open", lambda _, **__: Instance(lake.storage, {"instance": lake.id}))
+        patch.setattr(Root, "connect", lambda _: lake.storage)
+        patch.setattr(Root, "open", lambda _, **__: Instance(lake.storage, {"instance": lake.id}))
         patch.setattr(datafusion, "claim_one_core", lambda: None)
         patch.setattr(pyspark.TaskContext, "get", lambda: context)
         yield
 
 
 def importer(lake: Instance) -> Importer:
-    return Importer(Session, lake.table("t"), Address(lake.url))
+    return Importer(Session, lake.table("t"), Root(lake.url))
 
 
 def imported(lake: Instance) -> None:

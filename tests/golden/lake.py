@@ -264,10 +264,10 @@ def _exports(lake, pipeline, root):
 
 def _quarantine(root):
     """Make a quarantine as a bulk import leaves it; the import itself needs Spark."""
-    from lakebed.jobs.executor import Address
+    from lakebed.jobs.executor import Root
     from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 
-    quarantine = Quarantine(Address(str(root / "quarantine")), "monday", "attempt-one")
+    quarantine = Quarantine(Root(str(root / "quarantine")), "monday", "attempt-one")
     scratch = root / "scratch"
     scratch.mkdir()
     aside = RejectedRowsWriter(quarantine, scratch)

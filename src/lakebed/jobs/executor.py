@@ -16,7 +16,7 @@ Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` 
 
 An executor is written with :func:`attempt`, which runs a task in its place, and :func:`take_answer`, which reads what
 that returned. Core types: :class:`Executor`, :class:`Launcher`, :class:`Shuffler`, :class:`TableCall`,
-:class:`Address`.
+:class:`Root`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class Root:
     """The location of an instance. It is sent inside the task function, which no page or log of Spark shows."""
 
     url: str
@@ -152,7 +152,7 @@ class TableCall:
     """A call on one table: where it is, and who watches, stops and records it, as the calling thread has it."""
 
     table: Table
-    place: Address
+    place: Root
     progress: Callback | None = None
     stop: Stop = field(default_factory=current_stop)
     run: RunHandle = field(default_factory=current_run)

@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.jobs.executor import Address, Executor, Shuffler, TableCall
+from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
 from lakebed.jobs.tasks import (
@@ -110,7 +110,7 @@ class Maintenance:
 
     table: Table
     executor: Executor
-    place: Address
+    place: Root
     progress: Callback | None = None
     failures: FailedPartitions | None = None
     instance: Instance = field(kw_only=True)
@@ -163,7 +163,7 @@ class Maintenance:
         with self.tracked(WorkKind.ATTACH, key=job_id) as run:
             return run.reported(attach(self.table, source, job_id, attach_tasks(self.executor, self.place)))
 
-    def export(self, target: Address, wanted: ExportRequest, at: int | None) -> ExportReport:
+    def export(self, target: Root, wanted: ExportRequest, at: int | None) -> ExportReport:
         """Export a version; see :meth:`lakebed.jobs.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
             execute = export_tasks(self.executor, self.place, target, watching(run, in_phase(self.progress, "export")))

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code
 from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
-from lakebed.jobs.executor import Address, Launcher, Shuffler, TableCall
+from lakebed.jobs.executor import Launcher, Root, Shuffler, TableCall
 from lakebed.jobs.interrupt import interruptible
 from lakebed.jobs.job_progress import Callback, CallProgress
 from lakebed.jobs.launchers import launcher_of
@@ -82,7 +82,7 @@ class Pipeline:
         check_seen(instance, self.executor)
         self.instance = instance
         self.progress = CallProgress(progress)
-        self._place = Address(instance.url, instance.storage_options, instance.log_url)
+        self._place = Root(instance.url, instance.storage_options, instance.log_url)
         self.call_thread = self.executor.call_thread
 
     def __repr__(self) -> str:

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebed.errors import Code, Error
-from lakebed.jobs.executor import Address, Executor, Shuffler, TableCall, Work, task_scratch
+from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall, Work, task_scratch
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, CombinedProgress
 from lakebed.model.checks import shown
@@ -73,7 +73,7 @@ def _execution(
     return execute
 
 
-def _in_scratch(function: Callable[..., T], places: tuple[Address, ...], task: Any) -> T:
+def _in_scratch(function: Callable[..., T], places: tuple[Root, ...], task: Any) -> T:
     """Return the result of a task, which gets the stores of the places and a folder for its files."""
     with task_scratch() as scratch:
         return function(task, *(place.connect() for place in places), scratch)
@@ -84,39 +84,39 @@ def _of_jobs(progress: Callback | None, rows_total: int) -> Callable[[], Callbac
     return (lambda: None) if progress is None else CombinedProgress(progress, rows_total).part
 
 
-def merge_tasks(executor: Executor, place: Address, progress: Callback | None, rows_total: int) -> Merge:
+def merge_tasks(executor: Executor, place: Root, progress: Callback | None, rows_total: int) -> Merge:
     """Return what runs merge tasks; those of one call are of one table."""
     return _execution(executor, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
 
 
-def rewrite_tasks(executor: Executor, place: Address, progress: Callback | None, rows_total: int) -> Rewrite:
+def rewrite_tasks(executor: Executor, place: Root, progress: Callback | None, rows_total: int) -> Rewrite:
     """Return what runs rewrite tasks; those of one call are of one table."""
     work = partial(_in_scratch, run_rewrite_task, (place,))
     return _execution(executor, work, RewrittenFile, _of_jobs(progress, rows_total))
 
 
-def export_tasks(executor: Executor, source: Address, target: Address, progress: Callback | None) -> Export:
+def export_tasks(executor: Executor, source: Root, target: Root, progress: Callback | None) -> Export:
     """Return what runs the tasks of one export, from one place to another."""
     work = partial(_in_scratch, run_export_task, (source, target))
     return _execution(executor, work, tuple[ExportedFile, ...], lambda: progress)
 
 
-def query_tasks(executor: Executor, source: Address, target: Address, progress: Callback | None) -> Query:
+def query_tasks(executor: Executor, source: Root, target: Root, progress: Callback | None) -> Query:
     """Return what runs the tasks of one submitted query, whose rows go from one place to another."""
     return _execution(executor, partial(_query, source, target), tuple[ExportedFile, ...], lambda: progress)
 
 
-def _query(source: Address, target: Address, task: QueryTask) -> tuple[ExportedFile, ...]:
+def _query(source: Root, target: Root, task: QueryTask) -> tuple[ExportedFile, ...]:
     with task_scratch() as scratch:
         return run_query_task(task, source.open(), target.connect(), scratch)
 
 
-def search_tasks(executor: Executor, place: Address, progress: Callback | None) -> Search:
+def search_tasks(executor: Executor, place: Root, progress: Callback | None) -> Search:
     """Return what runs the search tasks of one erasure report."""
     return _execution(executor, partial(_in_scratch, run_search_task, (place,)), SearchedObject, lambda: progress)
 
 
-def attach_tasks(executor: Executor, place: Address) -> Attach:
+def attach_tasks(executor: Executor, place: Root) -> Attach:
     """Return what runs attach tasks; those of one call have one target."""
     stop, run = current_stop(), current_run()
 
@@ -128,7 +128,7 @@ def attach_tasks(executor: Executor, place: Address) -> Attach:
     return execute
 
 
-def _attach(target: AttachTarget, place: Address, file: Source) -> tuple[NewFile, ...]:
+def _attach(target: AttachTarget, place: Root, file: Source) -> tuple[NewFile, ...]:
     return _in_scratch(run_attach_task, (place,), AttachTask(file, target))
 
 
@@ -154,7 +154,7 @@ def ingest_tasks(executor: Executor, call: TableCall) -> Ingest:
     return execute
 
 
-def _sort(target: IngestTarget, place: Address, value: tuple[str, Method, tuple[JobPart, ...]]) -> Ingested:
+def _sort(target: IngestTarget, place: Root, value: tuple[str, Method, tuple[JobPart, ...]]) -> Ingested:
     return _in_scratch(run_ingest_task, (place,), IngestTask(*value, target))
 
 
@@ -179,7 +179,7 @@ def check_seen(instance: Instance, executor: Executor) -> None:
         )
 
 
-def place_of(url: str, instance: Instance) -> Address:
+def place_of(url: str, instance: Instance) -> Root:
     """Return the place of a URL, with the instance's options if it is of the same kind.
 
     Raises UsageError for a bad URL.
@@ -191,4 +191,4 @@ def place_of(url: str, instance: Instance) -> Address:
             f"{url} is in the memory of this process, where tasks, which are other processes, cannot write", url=url
         )
     # An absolute URL: a task may run in another folder.
-    return Address(storage.url, options)
+    return Root(storage.url, options)

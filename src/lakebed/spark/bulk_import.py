@@ -29,7 +29,7 @@ from lakebed.errors import Code, Error, UnknownOutcomeError
 from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
 from lakebed.files.formats.file_format import FileFormat, check_options
 from lakebed.files.formats.reading_options import SPARK_FORMATS
-from lakebed.jobs.executor import Address, decode, rows_of
+from lakebed.jobs.executor import Root, decode, rows_of
 from lakebed.jobs.interrupt import Stop, current_stop
 from lakebed.jobs.job_progress import Callback, Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
@@ -88,7 +88,7 @@ class Importer:
 
     start: Callable[[], SparkSession]
     table: Table
-    place: Address
+    place: Root
     progress: Callback | None = None
     partition_rows: int | None = None
     stop: Stop = field(default_factory=current_stop)
@@ -207,7 +207,7 @@ class Importer:
             return None
         # Tasks run in other folders.
         url = source_frames.absolute(str(reading.quarantine))
-        quarantine = Quarantine(Address(url, options_for(url, self.place.url, self.place.options)), job, attempt)
+        quarantine = Quarantine(Root(url, options_for(url, self.place.url, self.place.options)), job, attempt)
         quarantine.check()
         record_copy(self.table.storage, self.table.id, CopyKind.QUARANTINE, quarantine.url, self.table.version)
         return quarantine

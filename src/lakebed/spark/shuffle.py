@@ -42,7 +42,7 @@ from xxhash import xxh3_128
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.layout import Layout
-from lakebed.jobs.executor import Address, TaskTimes, decode, encode, task_scratch
+from lakebed.jobs.executor import Root, TaskTimes, decode, encode, task_scratch
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
@@ -83,7 +83,7 @@ class Shuffle:
     rows by the mode ``merge``.
     """
 
-    place: Address
+    place: Root
     table_id: str
     job: str
     layout: Layout

@@ -28,7 +28,7 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Code, StorageError
 from lakebed.jobs.executor import (
-    Address,
+    Root,
     TaskTimes,
     decode,
     encode,
@@ -68,7 +68,7 @@ class RejectedRows:
 class Quarantine:
     """The folder of one import, below a location shared with others; file names begin with ``attempt``."""
 
-    place: Address
+    place: Root
     job: str
     attempt: str
 

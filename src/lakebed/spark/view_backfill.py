@@ -27,7 +27,7 @@ from lakebed.write.source_rows import SourceRows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.jobs.executor import Address
+    from lakebed.jobs.executor import Root
     from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -40,7 +40,7 @@ BACKFILL_BYTES_MIN = 512 * 1024 * 1024
 class _Share:
     """What one task reads of the source, and the query that it applies."""
 
-    place: Address
+    place: Root
     table_id: str
     planned: QueryPlan
     select: str

@@ -4,7 +4,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, StorageError
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.model.files import data_folder
 from lakebed.spark.bulk_import import Importer
 from lakebed.storage import connect
@@ -37,7 +37,7 @@ def data_of(table):
 def imported(table, tmp_path, reading=None):
     path = tmp_path / "in.csv"
     path.write_text("k,v\na,1\nb,two\nc,3\n" if reading else "k,v\na,1\nc,3\n")
-    return Importer(Session, table, Address(str(tmp_path / "lake"))).run(str(path), None, None, reading)
+    return Importer(Session, table, Root(str(tmp_path / "lake"))).run(str(path), None, None, reading)
 
 
 def test_staged_files_that_cannot_be_deleted_are_orphans_and_the_rows_are_imported(lake, tmp_path):
@@ -54,7 +54,7 @@ def test_staged_files_that_cannot_be_deleted_are_orphans_and_the_rows_are_import
 def test_a_quarantine_that_cannot_be_tidied_counts(lake, tmp_path, monkeypatch):
     """The file of a task that ran twice may stay: _SUCCESS names those that count."""
     asides = failing(connect(str(tmp_path / "bad")), "list")
-    monkeypatch.setattr(Address, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
+    monkeypatch.setattr(Root, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
     report = imported(lake.table("t"), tmp_path, SourceReading(quarantine=tmp_path / "bad"))
     assert (report.rows, report.rejected) == (2, 1)
     assert list(tmp_path.glob("bad/*/_SUCCESS"))
@@ -62,7 +62,7 @@ def test_a_quarantine_that_cannot_be_tidied_counts(lake, tmp_path, monkeypatch):
 
 def test_an_import_whose_rejected_rows_cannot_be_listed_says_that_its_rows_are_there(lake, tmp_path, monkeypatch):
     asides = failing(connect(str(tmp_path / "bad")), "create", "*/_SUCCESS")
-    monkeypatch.setattr(Address, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
+    monkeypatch.setattr(Root, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
     with pytest.raises(StorageError, match=r"the rows are imported.*do not import them again"):
         imported(lake.table("t"), tmp_path, SourceReading(quarantine=tmp_path / "bad"))
     assert lake.table("t").count().rows == 2

@@ -5,7 +5,7 @@ import pytest
 
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.spark import bulk_import
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
@@ -41,7 +41,7 @@ def importer(table, tmp_path, monkeypatch):
     monkeypatch.setattr(Importer, "_exchange", exchange)
     monkeypatch.setattr(Importer, "_cores", lambda _: 2)
     monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
-    return Importer(lambda: pytest.fail("Spark is not needed"), table, Address(table.storage.url))
+    return Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
 
 
 def test_the_columns_of_all_files_are_added_in_the_entry_of_their_rows(importer, table, tmp_path):

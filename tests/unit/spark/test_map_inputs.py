@@ -6,7 +6,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.spark import bulk_import
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.map_inputs import TASK_BYTES_MIN, SourceGroup, divide_groups
@@ -56,7 +56,7 @@ def planned(tmp_path, monkeypatch):
     monkeypatch.setattr(Importer, "_cores", lambda _: 2)
     monkeypatch.setattr(bulk_import, "split_before", lambda *_: 0)
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}, values={"v": "string"}))
-    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Address(table.storage.url))
+    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
 
     def plan(folder):
         importer.run(folder, "parquet", None)
@@ -78,6 +78,6 @@ def test_an_import_of_no_rows_needs_no_spark(tmp_path):
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}))
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"k": pa.array([], pa.int64())}), tmp_path / "in" / "0.parquet")
-    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Address(table.storage.url))
+    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
     report = importer.run(tmp_path / "in", "parquet", None)
     assert (report.rows, report.map_tasks, report.reduce_tasks, report.version) == (0, 0, 0, None)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import ExistsError, UsageError
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.spark.staging import Quarantine, RejectedRows, RejectedRowsWriter
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})
@@ -15,7 +15,7 @@ ODD = pa.RecordBatch.from_pydict({"n": [None], "more": [1]})
 
 
 def quarantine(tmp_path, attempt="first"):
-    return Quarantine(Address(str(tmp_path / "bad")), "monday", attempt)
+    return Quarantine(Root(str(tmp_path / "bad")), "monday", attempt)
 
 
 def put(tmp_path, *batches, attempt="first"):
@@ -70,4 +70,4 @@ def test_a_folder_that_counts_is_not_written_to(tmp_path):
     with pytest.raises(ExistsError, match="rejected rows of another import with the job id monday"):
         quarantine(tmp_path).check()
     with pytest.raises(UsageError, match="unsafe object name"):
-        Quarantine(Address(str(tmp_path)), "a/../b", "first").check()
+        Quarantine(Root(str(tmp_path)), "a/../b", "first").check()

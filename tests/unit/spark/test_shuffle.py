@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
 from lakebed.files.sorting.sort import cut_pieces, sort_chunks, sort_runs
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.spark.map_inputs import staged_chunks
@@ -31,7 +31,7 @@ def table(tmp_path):
 def shuffle(table):
     bounds = tuple(whole_key(SCHEMA).codec.encode(bound) for bound in BOUNDS)
     partitions = table.state().partitions.boundaries
-    return Shuffle(Address(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, partitions)
+    return Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, partitions)
 
 
 def rows_of(seed, count=300):
@@ -175,7 +175,7 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
     run = sort_runs([rows], table.layout(), tmp_path, memory_limit_bytes=2**26)
     (staged,) = send_run(table.storage, table.id, run, job="job-00001")
     middle = (schema.codec.encode_key((rows["at"][50].as_py(),)),)
-    shuffle = Shuffle(Address(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
+    shuffle = Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
     (chunk,) = staged_chunks(staged.file, shuffle, RowsRead())
     assert chunk.schema == schema.arrow
     assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]
@@ -190,7 +190,7 @@ def merged_by(mode, inputs, tmp_path, memory_limit_bytes=3000):
     """The rows of an import by both sides of the shuffle, whose pieces arrive in any order."""
     table = lakebed.create(tmp_path / "merging").create_table("t", SCHEMA, merge=mode)
     bounds = tuple(whole_key(SCHEMA, mode).codec.encode(bound) for bound in ROW_KEY_BOUNDS)
-    shuffle = Shuffle(Address(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, (), mode)
+    shuffle = Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, (), mode)
     sent = []
     for number, rows in enumerate(inputs):
         read = RowsRead()

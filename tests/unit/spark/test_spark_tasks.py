@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 import lakebed
 from lakebed import DamagedError, Schema
 from lakebed.errors import Code
-from lakebed.jobs.executor import Address, decode
+from lakebed.jobs.executor import Root, decode
 from lakebed.jobs.interrupt import Stop
 from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
@@ -40,7 +40,7 @@ def table(tmp_path):
 
 @pytest.fixture
 def shuffle(table):
-    return Shuffle(Address(table.storage.url), table.id, "job-00001", table.layout(), 2**26, (), ())
+    return Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, (), ())
 
 
 def test_each_value_has_a_task_and_its_result_or_error_in_order():

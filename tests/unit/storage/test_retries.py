@@ -10,7 +10,7 @@ import pytest
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.model.state.columns import SegmentRows
 from lakebed.spark.staging import Quarantine, RejectedRows
@@ -112,8 +112,8 @@ def finish_an_export(storage, _):
 
 
 def finish_a_quarantine(storage, monkeypatch):
-    monkeypatch.setattr(Address, "connect", lambda _: storage)
-    Quarantine(Address(storage.url), "monday", "first").finish([RejectedRows(1, ("monday/first-1.parquet",))], {})
+    monkeypatch.setattr(Root, "connect", lambda _: storage)
+    Quarantine(Root(storage.url), "monday", "first").finish([RejectedRows(1, ("monday/first-1.parquet",))], {})
 
 
 def write_a_summary(storage, _):

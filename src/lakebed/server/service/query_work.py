@@ -39,7 +39,7 @@ from lakebed.upkeep.export.query_result import (
 )
 
 if TYPE_CHECKING:
-    from lakebed.jobs.executor import Address
+    from lakebed.jobs.executor import Root
     from lakebed.server.service.engines import Engines
     from lakebed.table.instance import Instance
     from lakebed.table.tracker.submitted_queries import AskedScan, SubmittedQuery
@@ -98,7 +98,7 @@ class QueryWork:
                 record_copy(storage, table.id, CopyKind.QUERY, url, table.state().version)
 
     def _scanned(
-        self, asked: AskedScan, principal: Principal, attempt: Attempt, place: Address, report: Report
+        self, asked: AskedScan, principal: Principal, attempt: Attempt, place: Root, report: Report
     ) -> QueryResult:
         wanted = ScanQuery(
             tuple(map(decode_bounds, asked.ranges)),
@@ -135,7 +135,7 @@ class QueryWork:
             )
 
 
-def target_of(query: SubmittedQuery, instance: Instance) -> Address:
+def target_of(query: SubmittedQuery, instance: Instance) -> Root:
     """Return the target of the rows of a query: below its URL, or beside the query."""
     return place_of(query.url or f"{instance.url}/{query_object(query.id, ROWS)}", instance)
 

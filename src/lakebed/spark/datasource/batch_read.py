@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.errors import Code
-from lakebed.jobs.executor import Address, on_one_core
+from lakebed.jobs.executor import Root, on_one_core
 from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
 from lakebed.read.rows.key_ranges import shared
 from lakebed.read.rows.plan import PartitionQuery, plan
@@ -68,7 +68,7 @@ class RowsPartition(InputPartition):
 class Scan:
     """The common part of all tasks of a scan: the table's location, and the columns and types that Spark requests."""
 
-    def __init__(self, place: Address, state: TableState, wanted: pa.Schema) -> None:
+    def __init__(self, place: Root, state: TableState, wanted: pa.Schema) -> None:
         self._place = place
         self._table_id = state.table
         self._nothing = plan(state, ())

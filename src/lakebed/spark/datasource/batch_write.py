@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code, NotRetainedError
-from lakebed.jobs.executor import Address, on_one_core, task_scratch
+from lakebed.jobs.executor import Root, on_one_core, task_scratch
 from lakebed.model.state.codec import outline
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import AddFiles
@@ -142,7 +142,7 @@ class Sent(WriterCommitMessage):
 class Sender:
     """The common part of all tasks of a write."""
 
-    place: Address
+    place: Root
     table_id: str
     layout: Layout
     encoder: RowEncoder

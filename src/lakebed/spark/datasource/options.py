@@ -31,7 +31,7 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed.errors import BadKeyError, Code
-from lakebed.jobs.executor import Address
+from lakebed.jobs.executor import Root
 from lakebed.model.documents import load
 from lakebed.model.key_types import ends_of
 from lakebed.model.keys import EncodedRange, KeyRange
@@ -219,7 +219,7 @@ class Options:
             )
 
     @property
-    def place(self) -> Address:
+    def place(self) -> Root:
         """The location of the instance. Raises UsageError if neither the option nor the variable is set."""
         url = self.given.get("instance") or os.environ.get(INSTANCE_VARIABLE)
         if not url:
@@ -227,7 +227,7 @@ class Options:
                 f"no instance was given: set the option instance to its URL, or the variable {INSTANCE_VARIABLE}"
             )
         options = {name[len(STORAGE) :]: text for name, text in self.given.items() if name.startswith(STORAGE)}
-        return Address(url, options, self.given.get("log_url"))
+        return Root(url, options, self.given.get("log_url"))
 
     def open_table(self, table_id: str | None = None) -> Table:
         """Return the table that is meant, whose commits go through a service if one is named: for the driver.
@@ -366,7 +366,7 @@ def parse(given: Mapping[str, str]) -> Options:
     return Options({name.lower(): text for name, text in given.items()})
 
 
-def read_options(place: Address, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
+def read_options(place: Root, table: str, schema: Schema, ranges: Sequence[KeyRange]) -> dict[str, str]:
     """Return the options by which these ranges of a table are read.
 
     Raises BadKeyError for a range that does not fit.

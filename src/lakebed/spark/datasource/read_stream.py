@@ -36,7 +36,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from lakebed.errors import Code, Error, NotRetainedError
-from lakebed.jobs.executor import Address, on_one_core
+from lakebed.jobs.executor import Root, on_one_core
 from lakebed.log import entry as entries
 from lakebed.log.entry import entry_missing
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -77,13 +77,13 @@ class ChangesPartition(InputPartition):
 class ChangesScan:
     """The common part of all tasks: the table, the columns and types that Spark requests, and which are the table's."""
 
-    place: Address
+    place: Root
     table_id: str
     wanted: pa.Schema
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, place: Address, table_id: str, schema: Schema, spark: StructType) -> ChangesScan:
+    def of(cls, place: Root, table_id: str, schema: Schema, spark: StructType) -> ChangesScan:
         """Raises UsageError for a column that the table does not have, or has with another type."""
         return cls(place, table_id, *spark_columns.check_requested_changes(spark, schema))
 
