@@ -6,13 +6,14 @@ Each planted bug makes one line of the code wrong. The machine has to find it; o
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
+from msgspec import structs
 
 from lakebed.files.merging import aggregates
 from lakebed.files.merging.row_merger import RowMerger
@@ -21,7 +22,7 @@ from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.state.table_state import TableState
 from lakebed.model.state.transactions import job_changes
 from lakebed.model.state.visibility import unfiltered
-from lakebed.read.rows import counting, merged_rows, point_lookup
+from lakebed.read.rows import counting, merged_rows, point_lookup, reader
 from lakebed.read.rows.merged_rows import MergeSchemas
 from lakebed.upkeep.compaction import plan as compaction_plan
 from tests.adversarial.merging_interfaces import Interface, count, get, scan, scan_limit, scan_where
@@ -126,7 +127,7 @@ def _below(**wrong: Callable[[Any], Any]) -> Plant:
             right = below(self, request, files)
             needed = () if request.where is None else request.where.columns
             names = tuple(dict.fromkeys((*right.names, *needed)))
-            return replace(right, names=names, **{name: of(request) for name, of in wrong.items()})
+            return structs.replace(right, names=names, **{name: of(request) for name, of in wrong.items()})
 
         patch.setattr(MergeSchemas, "below", changed)
 
@@ -171,7 +172,7 @@ BUGS = (
     Bug(
         "a lookup takes no notice of the filter",
         _set(
-            point_lookup,
+            reader,
             "visible_rows",
             lambda state, columns, read: read(unfiltered(state), state.created.project(columns)),
         ),

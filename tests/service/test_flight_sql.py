@@ -17,7 +17,7 @@ from adbc_driver_flightsql import ConnectionOptions, DatabaseOptions, dbapi
 import lakebed
 from lakebed.errors import Code
 from lakebed.read.sql.limited import Limits
-from lakebed.server.flight import flight_server, messages
+from lakebed.server.flight import flight_server, messages, statement_runs
 from lakebed.server.flight.flight_server import FlightServer
 from lakebed.server.flight.statement_runs import Statement, StatementLimits
 from lakebed.server.security.audit import AuditLog
@@ -238,13 +238,13 @@ def _failure(client, info):
 def planned(monkeypatch):
     """The statements that were planned, in their order."""
     found: list[str] = []
-    sql = Principal.sql
+    run_statement = statement_runs.run_statement
 
-    def noted(self, instance, statement, *limits):
+    def noted(principal, instance, statement, *limits):
         found.append(statement)
-        return sql(self, instance, statement, *limits)
+        return run_statement(principal, instance, statement, *limits)
 
-    monkeypatch.setattr(Principal, "sql", noted)
+    monkeypatch.setattr(statement_runs, "run_statement", noted)
     return found
 
 
