@@ -460,7 +460,7 @@ def test_clients_and_commands_submit_fetch_and_cancel(
         assert shown in listed
         (cancelled,) = run("query", "drop", submitted["query"])
         run("query", "show", submitted["query"], code=4)
-        documents = {"submit": submitted, "show": shown, "list": listed[0], "cancel": cancelled, "fetch": rows[0]}
+        documents = {"submit": submitted, "show": shown, "list": listed[0], "drop": cancelled, "fetch": rows[0]}
         for verb, document in documents.items():
             assert not differences(document, documented()[f"query {verb}"], verb)
 

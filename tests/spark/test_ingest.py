@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.jobs import executors
+from lakebed.jobs import tasks
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 
 
@@ -65,7 +65,7 @@ def test_a_file_whose_task_does_not_survive_it_is_found(pipeline, table, tmp_pat
             os.kill(os.getpid(), signal.SIGKILL)
         return _sort(target, place, document)
 
-    monkeypatch.setattr(executors, "_sort", sort)
+    monkeypatch.setattr(tasks, "_sort", sort)
     table.submit(paths)
     report = pipeline.ingest(table, force=True)
     assert [(one.url, one.rejected) for one in report.failed] == [(deadly, False)]

@@ -266,7 +266,7 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
 
     Raises UsageError, SchemaMismatchError or BadKeyError for a request that does not fit the table.
     """
-    from lakebed.upkeep.rewrite.task import RowRewriter
+    from lakebed.upkeep.rewrite.rows import RowRewriter
 
     state, settings = table.state(), table.settings_in_force()
     schema = state.created
