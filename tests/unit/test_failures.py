@@ -9,8 +9,9 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code
-from lakebed.jobs.interrupt import call_thread, interruptible
+from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import CallProgress
+from lakebed.jobs.pipeline import interruptible
 from lakebed.table.tracker.listing import FAILURES
 from lakebed.table.tracker.recorder import MESSAGE_CHARS_MAX
 from lakebed.table.tracker.runs import Begun

@@ -352,10 +352,6 @@ KNOWN_CIRCLES = {
     frozenset({"lakebed.cli.configuration", "lakebed.cli.invocation", "lakebed.cli.progress"}): (
         "an invocation reads its configuration and shows progress, and both take the invocation"
     ),
-    frozenset({
-        "lakebed.jobs.executor", "lakebed.jobs.interrupt", "lakebed.jobs.launchers", "lakebed.jobs.maintain",
-        "lakebed.jobs.pipeline", "lakebed.jobs.tasks", "lakebed.jobs.this_thread", "lakebed.jobs.worker_pool",
-    }): "an interrupt names the progress of the pipeline, which imports every executor that takes an interrupt",
 }  # fmt: skip
 
 

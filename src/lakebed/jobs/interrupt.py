@@ -18,20 +18,11 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar, copy_context
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar, cast
+from typing import TypeVar
 
 from lakebed import clock
-from lakebed.errors import UsageError
-from lakebed.model.operations import kind_of_call
-from lakebed.read.inspect.history import committed_on_interrupt
-from lakebed.table.table import Table
-from lakebed.table.tracker.recorder import noting
-from lakebed.table.tracker.runs import Begun
-
-if TYPE_CHECKING:
-    from lakebed.jobs.pipeline import Pipeline
 
 LOOK_EVERY_S = 0.2
 """Period of looking for an interrupt. A library that replaces the signal handler, as polars does, lets system calls
@@ -40,7 +31,6 @@ restart: a wait without an end then goes on until the work has ended, and the in
 CANCEL_EVERY_S = 0.5
 """Period of cancelling: a job that was submitted just after its tag was cancelled is cancelled in the next round."""
 
-Given = ParamSpec("Given")
 T = TypeVar("T")
 
 
@@ -101,6 +91,11 @@ def current_stop() -> Stop:
     return _current.get() or Stop()
 
 
+def is_in_call() -> bool:
+    """Return whether a call runs in this thread."""
+    return _current.get() is not None
+
+
 def stoppable(stop: Stop, work: Callable[[], T]) -> T:
     """Run work that ends when the stop is requested, for callers that run it in their own thread.
 
@@ -113,41 +108,6 @@ def stoppable(stop: Stop, work: Callable[[], T]) -> T:
         return work()
 
     return copy_context().run(run)
-
-
-def interruptible(
-    method: Callable[Concatenate[Pipeline, Table | str, Given], T],
-) -> Callable[Concatenate[Pipeline, Table | str, Given], T]:
-    """Run a method of :class:`Pipeline` as an interruptible call. A call within a call is part of it."""
-
-    @functools.wraps(method)
-    def run(self: Pipeline, table: Table | str, *args: Given.args, **kwargs: Given.kwargs) -> T:
-        if _current.get() is not None:
-            return method(self, table, *args, **kwargs)
-        target = table if isinstance(table, Table) else self.instance.table(table)
-        with committed_on_interrupt(target.log):
-            begun = Begun(
-                operation=kind_of_call(method.__name__),
-                table=target.name,
-                table_id=target.id,
-                base_version=target.version,
-                key=_job_id(kwargs),
-            )
-            with noting() as recorded, self.progress.shown(f"{begun.operation} {target.name}"):
-                try:
-                    return call(lambda: method(self, target, *args, **kwargs), self.call_thread)
-                except Exception as error:
-                    # A UsageError is not recorded: the call was refused before it began.
-                    if type(error) is not UsageError and not any(error is one for one in recorded):
-                        target.tracker.record_failure(begun, error)
-                    raise
-
-    return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
-
-
-def _job_id(given: Mapping[str, object]) -> str | None:
-    job_id = given.get("job_id")
-    return job_id if isinstance(job_id, str) else None
 
 
 def call_thread(run: Callable[[], object]) -> threading.Thread:

@@ -11,24 +11,29 @@ Source: docs/spark.md, docs/clusters.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from lakebed.errors import Code
+from lakebed.errors import Code, UsageError
 from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
 from lakebed.jobs.executor import Launcher, Root, Shuffler, TableCall
-from lakebed.jobs.interrupt import interruptible
+from lakebed.jobs.interrupt import call, is_in_call
 from lakebed.jobs.job_progress import Callback, CallProgress
 from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.maintain import Maintenance, MaintenanceReport
 from lakebed.jobs.tasks import check_seen, place_of
 from lakebed.model.checks import check_method, tuple_of
 from lakebed.model.foreign_errors import package_missing
+from lakebed.model.operations import kind_of_call
+from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
+from lakebed.table.tracker.recorder import noting
+from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.run import CompactionReport
 from lakebed.upkeep.export.run import ExportReport, ExportRequest
 from lakebed.upkeep.ingest_jobs import IngestReport
@@ -45,6 +50,44 @@ if TYPE_CHECKING:
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
     from lakebed.upkeep.view_feed import RefreshReport
+
+Given = ParamSpec("Given")
+T = TypeVar("T")
+
+
+def interruptible(
+    method: Callable[Concatenate[Pipeline, Table | str, Given], T],
+) -> Callable[Concatenate[Pipeline, Table | str, Given], T]:
+    """Run a method of :class:`Pipeline` as an interruptible call. A call within a call is part of it."""
+
+    @functools.wraps(method)
+    def run(self: Pipeline, table: Table | str, *args: Given.args, **kwargs: Given.kwargs) -> T:
+        if is_in_call():
+            return method(self, table, *args, **kwargs)
+        target = table if isinstance(table, Table) else self.instance.table(table)
+        with committed_on_interrupt(target.log):
+            begun = Begun(
+                operation=kind_of_call(method.__name__),
+                table=target.name,
+                table_id=target.id,
+                base_version=target.version,
+                key=_job_id(kwargs),
+            )
+            with noting() as recorded, self.progress.shown(f"{begun.operation} {target.name}"):
+                try:
+                    return call(lambda: method(self, target, *args, **kwargs), self.call_thread)
+                except Exception as error:
+                    # A UsageError is not recorded: the call was refused before it began.
+                    if type(error) is not UsageError and not any(error is one for one in recorded):
+                        target.tracker.record_failure(begun, error)
+                    raise
+
+    return cast("Callable[Concatenate[Pipeline, Table | str, Given], T]", run)
+
+
+def _job_id(given: Mapping[str, object]) -> str | None:
+    job_id = given.get("job_id")
+    return job_id if isinstance(job_id, str) else None
 
 
 class Pipeline:
