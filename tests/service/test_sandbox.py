@@ -12,6 +12,7 @@ from lakebed.errors import NotFoundError, UsageError
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
+from lakebed.server.security.sql import run_statement
 from tests.clocks import set_clock
 from tests.waiting import until
 
@@ -35,18 +36,18 @@ READER = Principal.everywhere("reader", Permission.READ)
 
 
 def test_the_worker_applies_the_roles(lake):
-    assert PART.sql(lake, "SELECT * FROM t", LIMITS).read_all().to_pylist() == [{"k": 1, "note": "mine"}]
-    assert READER.sql(lake, "SELECT count(*) AS n FROM t", LIMITS).read_all().to_pylist() == [{"n": 2}]
+    assert run_statement(PART, lake, "SELECT * FROM t", LIMITS).read_all().to_pylist() == [{"k": 1, "note": "mine"}]
+    assert run_statement(READER, lake, "SELECT count(*) AS n FROM t", LIMITS).read_all().to_pylist() == [{"n": 2}]
     with pytest.raises(NotFoundError, match=r"tables: t$"):
-        PART.sql(lake, "SELECT * FROM u", LIMITS)
+        run_statement(PART, lake, "SELECT * FROM u", LIMITS)
 
 
 def test_a_principal_sees_the_tables_that_it_may_read(lake):
-    assert PART.sql(lake, "SHOW TABLES", None).read_all().to_pylist() == [{"table_name": "t"}]
+    assert run_statement(PART, lake, "SHOW TABLES", None).read_all().to_pylist() == [{"table_name": "t"}]
     columns = "SELECT table_name, column_name FROM information_schema.columns"
     visible = [{"table_name": "t", "column_name": name} for name in ("k", "note")]
-    assert PART.sql(lake, columns, LIMITS).read_all().to_pylist() == visible
-    assert PART.sql(lake, "SUMMARIZE t", LIMITS).read_all()["max"].to_pylist() == ["1", "mine"]
+    assert run_statement(PART, lake, columns, LIMITS).read_all().to_pylist() == visible
+    assert run_statement(PART, lake, "SUMMARIZE t", LIMITS).read_all()["max"].to_pylist() == ["1", "mine"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +79,7 @@ def test_a_principal_sees_the_tables_that_it_may_read(lake):
 )
 def test_a_statement_reads_tables_and_nothing_else(lake, statement):
     with pytest.raises((UsageError, NotFoundError)) as caught:
-        PART.sql(lake, statement, None).read_all()
+        run_statement(PART, lake, statement, None).read_all()
     assert "root:" not in caught.value.message
 
 
@@ -91,7 +92,7 @@ ENDLESS = (
 
 @pytest.mark.parametrize("form", ["EXPLAIN", "EXPLAIN VERBOSE", "EXPLAIN ANALYZE"])
 def test_a_plan_says_nothing_of_hidden_rows(lake, form):
-    plan = str(PART.sql(lake, f"{form} SELECT * FROM t WHERE note <> 'x'", None).read_all().to_pylist())
+    plan = str(run_statement(PART, lake, f"{form} SELECT * FROM t WHERE note <> 'x'", None).read_all().to_pylist())
     assert "tenant" not in plan
     assert HIDDEN not in plan
     assert "output_rows=2" not in plan
@@ -100,7 +101,7 @@ def test_a_plan_says_nothing_of_hidden_rows(lake, form):
 @pytest.mark.parametrize("statement", ENDLESS)
 def test_a_statement_without_end_of_memory_is_refused(lake, statement):
     with pytest.raises(UsageError, match="memory"):
-        READER.sql(lake, statement, LIMITS).read_all()
+        run_statement(READER, lake, statement, LIMITS).read_all()
 
 
 def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, monkeypatch):
@@ -110,7 +111,8 @@ def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, mo
 
     def long():
         try:
-            READER.sql(
+            run_statement(
+                READER,
                 lake,
                 "SELECT count(*) FROM generate_series(1, 10000000) AS a, generate_series(1, 10000000) AS b "
                 "WHERE a.value % 7 = b.value % 11",
@@ -121,7 +123,7 @@ def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, mo
 
     thread = threading.Thread(target=long)
     thread.start()
-    assert READER.sql(lake, "SELECT 1 AS n", LIMITS).read_all().to_pylist() == [{"n": 1}]
+    assert run_statement(READER, lake, "SELECT 1 AS n", LIMITS).read_all().to_pylist() == [{"n": 1}]
     assert thread.is_alive()
 
     def is_over():
@@ -135,7 +137,7 @@ def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, mo
 def test_a_dropped_reader_ends_the_process_and_leaves_no_file(lake, tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr(tempfile, "tempdir", None)
-    reader = READER.sql(lake, "SELECT a.value FROM generate_series(1, 100000000) AS a", LIMITS)
+    reader = run_statement(READER, lake, "SELECT a.value FROM generate_series(1, 100000000) AS a", LIMITS)
     reader.read_next_batch()
     assert list(tmp_path.iterdir())
     process = reader._source._worker._process
