@@ -170,7 +170,7 @@ def test_a_removal_of_whole_partitions_and_a_restore_read_no_data(table):
     """Nor key summaries: both are metadata alone."""
     before, then = table.version, table.to_arrow()
     other = lakebed.open(table.storage.url).table("t")
-    other.storage = counting = CountingStorage(other.storage)
+    other.storage = other.versions.storage = counting = CountingStorage(other.storage)
     removed = other.remove(KeyRange("h"))
     assert other.restore(version=before) == removed + 1
     assert not [name for names in counting.names.values() for name in names if "/data/" in name]

@@ -27,7 +27,19 @@ RIGHT: dict[str, Any] = {
     "schema": Schema({"id": "int64"}),
     "statement": "SELECT 1",
 }
-INTERNAL = {"commit", "encoded", "named", "opened", "planned", "point", "release", "try_commit", "unnamed"}
+INTERNAL = {
+    "commit",
+    "encoded",
+    "frame",
+    "named",
+    "opened",
+    "planned",
+    "point",
+    "release",
+    "rows",
+    "try_commit",
+    "unnamed",
+}
 """Methods of handles that only modules of the library call, with values that were checked."""
 
 

@@ -25,7 +25,7 @@ from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.state import transactions as t
 from lakebed.model.state.proposal_codec import decode_proposal, encode_proposal
-from lakebed.model.state.table_state import Request, Source, TableState
+from lakebed.model.state.table_state import IngestRequest, Source, TableState
 from lakebed.model.state.transactions.key_guard import KeyGuard
 from tests.unit.state.cases import SCHEMA, job, new_file
 
@@ -48,7 +48,7 @@ SENT = [
     t.ProposeRemoval((ALL_KEYS, EncodedRange(b"a", b"b")), fence=True, summaries={"file-0001": FILE.summary}),
     t.ProposeCut(1_700_000_000_000_000),
     t.ProposeExpiry(),
-    t.SubmitRequests((Request.new("request-1", (Source("file:///a.parquet", 4, "v"),), 3),), 2),
+    t.SubmitRequests((IngestRequest.new("request-1", (Source("file:///a.parquet", 4, "v"),), 3),), 2),
     t.FailRequest("request-1", "no such file"),
     t.RejectRequest("request-1", "withdrawn"),
     t.AlterSettings({"log_s": 5, "history_s": None}),
