@@ -141,12 +141,32 @@ _HOMES = {
 """The module of each name that is imported on first use."""
 
 _MOVED = {
+    "lakebed.adapters": "lakebed.read.adapters",
+    "lakebed.changes": "lakebed.read.changes",
     "lakebed.client": "lakebed.table.client",
+    "lakebed.drawing": "lakebed.read.drawing",
+    "lakebed.export": "lakebed.upkeep.export",
+    "lakebed.flight": "lakebed.server.flight",
+    "lakebed.formats": "lakebed.files.formats",
+    "lakebed.ingest": "lakebed.write",
+    "lakebed.inspect": "lakebed.read.inspect",
+    "lakebed.maintenance": "lakebed.upkeep",
+    "lakebed.merging": "lakebed.files.merging",
+    "lakebed.migration": "lakebed.upkeep.migration",
+    "lakebed.monitoring": "lakebed.server.monitoring",
+    "lakebed.parquet": "lakebed.files.parquet",
+    "lakebed.retention": "lakebed.upkeep.retention",
+    "lakebed.security": "lakebed.server.security",
     "lakebed.service": "lakebed.server.service",
+    "lakebed.settings": "lakebed.model.settings",
     "lakebed.snapshot": "lakebed.read.snapshot",
+    "lakebed.sorting": "lakebed.files.sorting",
+    "lakebed.sql": "lakebed.read.sql",
+    "lakebed.state": "lakebed.model.state",
     "lakebed.tracker": "lakebed.table.tracker",
+    "lakebed.web": "lakebed.server.web",
 }
-"""Packages with public classes, by their old names."""
+"""Packages that moved, by their old names."""
 
 _sys.meta_path.insert(0, MovedModules(_MOVED))
 

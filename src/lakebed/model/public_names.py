@@ -41,7 +41,7 @@ class MovedModules:
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:  # noqa: ARG002 - of PEP 451
         """Return how the module is imported; None if it did not move."""
-        for old, new in self._homes.items():
+        for old, new in self._homes.items() if name.startswith("lakebed.") else ():
             if name == old or name.startswith(f"{old}."):
                 return ModuleSpec(name, self, origin=new + name.removeprefix(old))  # type: ignore[arg-type]
         return None
