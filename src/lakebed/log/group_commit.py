@@ -127,7 +127,7 @@ class PendingEntry(Struct, frozen=True):
 
 
 def append(backend: LogBackend, pending: PendingEntry, puts: int) -> bytes | NotAppended:
-    """Return the bytes of the entry at that version: these, or another writer's, within so many puts.
+    """Return the bytes of the entry at that version: these, or those of another writer.
 
     Raises StorageError if the first put was refused outright: then nothing is under way.
     """

@@ -121,7 +121,7 @@ class History:
         return True
 
     def fresh(self, letters, samples, late):
-        """A file by a writer that knows the schema of so many alters ago."""
+        """A file by a writer that knows an older schema, by that number of changes."""
         self.count += 1
         name = f"f{self.count}"
         self.contents[name] = letters

@@ -114,7 +114,7 @@ class ReadLimits(Struct, frozen=True):
     """Pages that a prefix scan decodes together: 128,000 rows of key columns, with the default ``page_rows``."""
 
     prefix_skipped: int = 8
-    """So many pages take as long to decode, along with others, as one page by itself does."""
+    """The number of pages that take as long to decode, along with others, as one page by itself does."""
 
     feed_rows_a_key: int = 16
     """Rows that a change feed reads and compares in the time in which it looks up one key of many in both states."""
