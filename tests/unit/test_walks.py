@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from litestar.testing import TestClient
 
 import lakebed
+from lakebed import Pipeline
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
@@ -26,7 +32,7 @@ def walk(name):
 
 
 def modules_called_by(act):
-    """The modules of Lakebed in the order in which this thread first calls a function of each."""
+    """The modules of Lakebed in the order in which a function of each is first called, by this thread or new ones."""
     called = {}
 
     def note(frame, event, _):
@@ -34,11 +40,13 @@ def modules_called_by(act):
         if event == "call" and name.startswith("lakebed."):
             called.setdefault(name)
 
+    threading.setprofile(note)
     sys.setprofile(note)
     try:
-        act()
+        act(called.clear)
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
     return list(called)
 
 
@@ -47,12 +55,13 @@ def folders(modules):
 
 
 @pytest.fixture
-def table(tmp_path):
-    """A table with two files of 50 pages on local disk."""
-    made = lakebed.create(tmp_path / "lake").create_table("t", lakebed.Schema({"k": "string"}, {}, {"v": "string"}))
+def lake(tmp_path):
+    """An instance on local disk whose table ``t`` has two files of 50 pages."""
+    made = lakebed.create(tmp_path / "lake")
+    table = made.create_table("t", lakebed.Schema({"k": "string"}, {}, {"v": "string"}))
     for _ in range(2):
-        made.write(batch())
-    made.get("k000100")
+        table.write(batch())
+    table.get("k000100")
     return made
 
 
@@ -60,16 +69,46 @@ def batch():
     return pa.table({"k": [f"k{k:06}" for k in range(50_000)], "v": [str(k) for k in range(50_000)]})
 
 
-@pytest.mark.parametrize("name", ["get", "write"])
-def test_a_walk_names_the_modules_that_are_called_in_their_order(name, table):
-    rows = batch()
-    called = modules_called_by({"get": lambda: table.get("k000101"), "write": lambda: table.write(rows)}[name])
+def get(lake, begin):
+    table = lake.table("t")
+    begin()
+    table.get("k000101")
+
+
+def write(lake, begin):
+    table, rows = lake.table("t"), batch()
+    begin()
+    table.write(rows)
+
+
+def compact(lake, begin):
+    table = lake.table("t")
+    for _ in range(10):
+        table.write(batch())
+    with Pipeline(lake, launcher="this-thread") as pipeline:
+        begin()
+        assert pipeline.compact(table).files_in == 12
+
+
+def ask(lake, begin):
+    with TestClient(make_app(Service(lake, maintain=False))) as client:
+        for key in ("k000100", "k000101"):
+            begin()
+            assert client.get("/v1/tables/t/get", params={"key": key}).text.count(key) == 2
+
+
+WALKS = {"get": get, "write": write, "compaction": compact, "http": ask}
+
+
+@pytest.mark.parametrize("name", WALKS)
+def test_a_walk_names_the_modules_that_are_called_in_their_order(name, lake):
+    called = modules_called_by(partial(WALKS[name], lake))
     named = walk(name)
     assert named == [module for module in called if module in named]
     assert folders(named) == folders(called)
 
 
-@pytest.mark.parametrize("name", ["get", "write", "import"])
+@pytest.mark.parametrize("name", [*WALKS, "import"])
 def test_a_walk_names_modules_that_exist_and_none_twice(name):
     named = walk(name)
     assert len(named) > 10
