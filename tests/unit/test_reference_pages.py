@@ -29,6 +29,8 @@ def amount(value, unit):
     """A value of a setting as the page has it."""
     if unit == "name":
         return f"`{value}`"
+    if unit == "columns":
+        return value or "none"
     if unit == "bytes":
         return f"{value} bytes" if value < settings.KIB else size_text(value).replace(".0 ", " ")
     if unit == "seconds":
@@ -40,11 +42,12 @@ def amount(value, unit):
 
 
 def row_of(setting):
-    allowed = (
-        ", ".join(f"`{choice}`" for choice in setting.choices)
-        if setting.choices
-        else f"{amount(setting.minimum, setting.unit)} to {amount(setting.maximum, setting.unit)}"
-    )
+    if setting.choices:
+        allowed = ", ".join(f"`{choice}`" for choice in setting.choices)
+    elif setting.minimum is None:
+        allowed = "names of columns, `*`"
+    else:
+        allowed = f"{amount(setting.minimum, setting.unit)} to {amount(setting.maximum, setting.unit)}"
     return f"| `{setting.name}` | {amount(setting.default, setting.unit)} | {allowed} |"
 
 

@@ -1,4 +1,4 @@
-"""Settings of a table: name, unit, default, bounds or choices, and help.
+"""Settings of a table: name, unit, default, bounds or choices or a list of names, and help.
 
 :class:`Settings` has the values in force: a table's own value comes before the instance's default, which comes before
 the default here. Only values that a user set are stored, by name.
@@ -7,11 +7,12 @@ Rules. Values are validated before they are stored. Dependencies between setting
 (:attr:`Settings.log_retention_s`), because a default of the instance may change after a table has set its own value. A
 stored name that this version does not have is an error, never ignored. Pure: no I/O.
 
-Source: docs/decisions/0041, 0044; docs/retention.md for the four times.
+Source: docs/decisions/0041, 0044, 0073; docs/retention.md for the four times.
 """
 
 from __future__ import annotations
 
+import csv
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -69,6 +70,14 @@ class Settings:
     row_group_rows: int = _setting(1_000_000, "rows", 1_000, 2**30, "rows in a Parquet row group")
     bloom_fpp: float = _setting(
         0.001, "probability", 0.000_001, 0.5, "false positives of the bloom filter on the row key"
+    )
+    statistics_off: str = field(
+        default="",
+        metadata={
+            "unit": "columns",
+            "listed": True,
+            "help": "value columns whose minima and maxima new files do not hold, separated by commas; *: all of them",
+        },
     )
     memory_limit_bytes: int = _setting(
         512 * MIB, "bytes", 64 * MIB, 2**40, "memory that one sort or merge may use for rows"
@@ -135,6 +144,11 @@ class Settings:
         """How long log entries and request keys are kept: at least as long as the versions that need them."""
         return max(self.log_s, self.history_s)
 
+    @property
+    def columns_without_statistics(self) -> frozenset[str]:
+        """The value columns that :attr:`statistics_off` names; ``*`` stands for all."""
+        return frozenset(_listed(self.statistics_off))
+
 
 _FIELDS = {f.name: f for f in fields(Settings)}
 NAMES = tuple(_FIELDS)
@@ -142,7 +156,9 @@ NAMES = tuple(_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """One row of the table of settings: a number between two bounds, or one of several names."""
+    """One row of the table of settings: a number between two bounds, one of several names, or a list of columns
+    (without bounds and choices).
+    """
 
     name: str
     unit: str
@@ -185,8 +201,28 @@ def validate(changes: Mapping[str, Any]) -> dict[str, int | float | str | None]:
         if value is None:
             valid[name] = None
         else:
-            valid[name] = _choice(setting, value) if setting.choices else _number(setting, value)
+            valid[name] = _valid(setting, value)
     return valid
+
+
+def _valid(setting: Described, value: Any) -> int | float | str:
+    if setting.choices:
+        return _choice(setting, value)
+    return _list(setting, value) if setting.minimum is None else _number(setting, value)
+
+
+def _listed(text: str) -> list[str]:
+    """Return the names of a list that is separated by commas, as a record of CSV: quoted, a name may have a comma."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name.strip()]
+
+
+def _list(setting: Described, value: Any) -> str:
+    if not isinstance(value, str) or "\n" in value or "\r" in value:
+        raise Code.SETTING_INVALID(
+            f"{setting.name} must be names of {setting.unit}, separated by commas, not {shown(value)}",
+            setting=setting.name,
+        )
+    return value.strip()
 
 
 def _choice(setting: Described, value: Any) -> str:
@@ -228,7 +264,7 @@ def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
     """Return the settings of a table, from the instance's defaults and the table's own values.
 
     Raises UnsupportedFormatError for a setting or a choice that this version does not have, DamagedError for a value
-    that is not a number.
+    that is no number or no text.
     """
     values = {**defaults, **own}
     for name, value in values.items():
@@ -239,9 +275,10 @@ def in_force(defaults: Mapping[str, Any], own: Mapping[str, Any]) -> Settings:
             )
         if "choices" in described.metadata:
             values[name] = _chosen(name, described.metadata["choices"], value)
-        elif type(value) is not type(described.default) and type(value) is not int:
+        elif type(value) is not type(described.default) and (type(value) is not int or "listed" in described.metadata):
+            kind = "text" if "listed" in described.metadata else "number"
             raise Code.SETTING_DAMAGED(
-                f"setting {name} is stored as {value!r}, which is not a valid number; set it again"
+                f"setting {name} is stored as {value!r}, which is not a valid {kind}; set it again"
             )
     return Settings(**values)
 

@@ -56,7 +56,9 @@ def _named(document: Any, shape: str, where: str) -> list[str]:
     if shape == "key":
         return [] if isinstance(document, dict) else [f"{where}: no key"]
     if shape == "settings":
-        return differences(document, {d.name: "string" if d.choices else "number" for d in settings.describe()}, where)
+        return differences(
+            document, {d.name: "number" if d.minimum is not None else "string" for d in settings.describe()}, where
+        )
     if shape == "schema":
         groups: dict[str, Any] = {group: [_SCHEMA_FIELD] for group in ("row_key", "sort_key", "values")}
         return differences(document, {"version": "integer"} | groups, where)

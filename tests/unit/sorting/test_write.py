@@ -21,6 +21,7 @@ from lakebed.files.parquet.file_writer import key_filter, write_run
 from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting.merge import merge_stream
 from lakebed.files.sorting.sort import sort_runs
+from lakebed.model.row_kinds import with_hidden
 from tests.unit.sorting.page_index import pages_of
 from tests.unit.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 
@@ -65,14 +66,72 @@ def test_the_footer_says_how_rows_are_sorted_and_which_field_is_which(file):
     assert [f.metadata[b"PARQUET:field_id"] for f in opened.schema_arrow] == [b"1", b"2", b"3", b"4"]
 
 
-def test_key_columns_have_page_statistics_and_all_have_page_offsets(file):
-    """Pages of values are found by row, so their statistics would only make footers large."""
+def test_columns_have_page_statistics_and_page_offsets(file):
     group = pq.read_metadata(file.path).row_group(0)
     chunks = [group.column(i) for i in range(4)]
 
     assert [chunk.has_offset_index for chunk in chunks] == [True] * 4
-    assert [chunk.is_stats_set for chunk in chunks] == [True, True, False, False]
+    assert [chunk.has_column_index for chunk in chunks] == [True] * 4
+    assert [chunk.is_stats_set for chunk in chunks] == [True] * 4
     assert {chunk.compression for chunk in chunks} == {"ZSTD"}
+
+
+VALUES = Schema({"k": "int64"}, values={"f": "float64", "t": "string", "i": "int64", "l": pa.list_(pa.int64())})
+
+
+def with_statistics(tmp_path, rows, **changes):
+    """Write rows in row groups of 1,000; return the file, and its columns with statistics in all row groups."""
+    layout = small_layout(VALUES, file_bytes=1 << 30, row_group_rows=1000, page_rows=100, **changes)
+    [file] = write_run([batch_of(VALUES, rows)], layout, tmp_path, rows_estimate=len(rows))
+    metadata = pq.read_metadata(file.path)
+    found = [
+        {chunk.path_in_schema for chunk in map(group.column, range(group.num_columns)) if chunk.is_stats_set}
+        for group in map(metadata.row_group, range(metadata.num_row_groups))
+    ]
+    indexed = {c.path_in_schema for c in map(metadata.row_group(0).column, range(5)) if c.has_column_index}
+    assert all(names == found[0] == indexed for names in found)
+    return file, found[0]
+
+
+ROWS = [(i, float(i), f"t{i}", i, [i]) for i in range(3000)]
+
+
+def test_columns_of_nested_types_and_those_that_are_turned_off_have_no_statistics(tmp_path):
+    assert with_statistics(tmp_path, ROWS)[1] == {"k", "f", "t", "i"}
+    assert with_statistics(tmp_path, ROWS, statistics_off=frozenset({"t", "i", "x"}))[1] == {"k", "f"}
+    assert with_statistics(tmp_path, ROWS, statistics_off=frozenset({"*", "k"}))[1] == {"k"}
+
+
+@pytest.mark.parametrize("row", [0, 2500])
+def test_a_file_with_a_nan_has_no_statistics_of_that_column(tmp_path, row):
+    """Parquet's leave NaN out, so an engine would skip a page whose numbers are all small."""
+    rows = [*ROWS]
+    rows[row] = (row, float("nan"), "t", 0, [])
+    file, bounded = with_statistics(tmp_path, rows)
+
+    assert bounded == {"k", "t", "i"}
+    assert pq.read_table(file.path).num_rows == 3000
+    engine = context(partitions=1, batch_rows=8192, pool_bytes=1 << 30)
+    frame = engine.read_parquet(url(engine, file.path), file_extension="").filter("f > 5000")
+    assert frame.to_pydict()["k"] == [row]
+
+
+@pytest.mark.parametrize("row", [0, 2500])
+def test_a_file_with_long_text_has_no_statistics_of_that_column(tmp_path, row):
+    """Arrow does not truncate them."""
+    rows = [*ROWS]
+    rows[row] = (row, 0.0, "x" * 65, 0, [])
+    assert with_statistics(tmp_path, rows)[1] == {"k", "f", "i"}
+    rows[row] = (row, 0.0, "x" * 64, 0, [])
+    assert with_statistics(tmp_path, rows)[1] == {"k", "f", "t", "i"}
+
+
+def test_hidden_columns_have_no_statistics(tmp_path):
+    schema = with_hidden(Schema({"k": "int64"}, values={"i": "int64"}))
+    rows = batch_of(schema, [(i, i, 1, True) for i in range(100)])
+    [file] = write_run([rows], small_layout(schema, file_bytes=1 << 30), tmp_path, rows_estimate=100)
+    group = pq.read_metadata(file.path).row_group(0)
+    assert [group.column(i).is_stats_set for i in range(4)] == [True, True, False, False]
 
 
 def test_the_bloom_filter_answers_for_a_key_that_statistics_cannot_rule_out(file):

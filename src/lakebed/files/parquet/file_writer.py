@@ -5,15 +5,17 @@ one row group is held. The layout of a file (docs/format.md):
 
 * zstd level 1: on sorted random keys levels 2 and 3 took 1.3 and 1.8 times the CPU for files no smaller;
 * ``sorting_columns`` names the sort order; field ids are in the Parquet schema;
-* the page index is on and pages are small, because a point lookup decodes one page per column. Key columns have
-  statistics, in pages and chunks; other columns have offsets only, which keeps footers small;
+* the page index is on and pages are small, because a point lookup decodes one page per column. Columns of types that
+  keys can have have statistics, in pages and chunks, and so a predicate skips pages. Value columns have none if the
+  table says so, or if their values are NaN or longer than :data:`BOUND_BYTES_MAX` (docs/decisions/0073);
 * a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
   key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
   bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under zstd:
   those are not compressed (docs/decisions/0064);
-* a file with a NaN in a key has no statistics of float columns: Parquet's leave NaN out, so a row group with one begins
-  a file of its own, if the file before it has them. A file that takes all rows of a run never has them;
+* a file with a NaN in a key has no statistics of float keys: Parquet's leave NaN out, so a row group with one begins
+  a file of its own, if the file before it has them. A file that takes all rows of a run never has them. Of value
+  columns, statistics that turn out to leave NaN out are taken out of the footer before the file is sealed;
 * pages have CRCs, which locate the damage in a damaged file;
 * deletes and partial rows are counted, if the schema has the hidden columns (:mod:`lakebed.model.row_kinds`);
 * digests of blocks of 16 KiB precede the footer (:mod:`lakebed.storage.blocks`), so that a reader can verify any part
@@ -38,7 +40,7 @@ import contextlib
 import io
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,13 +54,15 @@ from lakebed.files.parquet.key_bounds import FloatBounds, is_float, key_bounds, 
 from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout, SortedFile
 from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.sizes import gather
+from lakebed.files.parquet.thrift import decode_struct, without_fields
 from lakebed.model.arrays import plain
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import Summary
 from lakebed.model.key_type import BOOLEAN
+from lakebed.model.key_types import key_type
 from lakebed.model.keys import KeyCodec, comparable
-from lakebed.model.row_kinds import KIND, RowKind
-from lakebed.model.schema import Schema
+from lakebed.model.row_kinds import KIND, RowKind, without_hidden
+from lakebed.model.schema import Field, Schema
 from lakebed.model.settings import Settings
 from lakebed.model.validity import as_stored
 from lakebed.storage import blocks
@@ -113,6 +117,11 @@ GROUP_BYTES_MAX = 64 * 1024 * 1024
 _GROUP_SHARE = 4
 """The fraction of the memory limit for a row group: its inputs and its encoded pages are in memory besides."""
 
+_TAIL_BYTES = 8  # the footer's length and the magic
+_GROUPS, _CHUNKS, _META, _PATH = 4, 1, 3, 3
+_STATISTICS = ((_META, 12), (6,), (7,))
+"""Fields of Parquet's footer; of a column chunk, its statistics, and where its column index is."""
+
 _BUFFER_BYTES = 1024 * 1024
 _ZSTD_LEVEL = 1
 _SAMPLE_ROWS = 8192
@@ -124,6 +133,10 @@ _PACKED_SAMPLE_ROWS = 2048
 _COMPRESSED_SHARE_MAX = 0.95
 """Delta-packed columns are compressed if zstd makes that many rows at least this small. Most are as small already, and
 zstd costs time for each page: to write it, and to read it."""
+
+BOUND_BYTES_MAX = 64
+"""Columns of longer text or bytes have no statistics: Arrow writes whole values, two for each page and row group, up to
+4 KiB each. With at most 64 bytes the column index of a page of 1,000 texts takes less than 1% of the page."""
 
 _PAGE_ROWS_BYTES = 1024 * 1024
 """The approximate size, in all columns, of the rows of one page of keys: reads and slices are cut at these pages."""
@@ -222,11 +235,16 @@ class _OpenFile:
         self._key_filters: list[pa.Buffer] = []
         self._bounds_floats = _bounds_floats(layout, first)
         self._float_bounds: FloatBounds = {}
+        self._bounded = bounded_values(layout, first)
+        self._first: pa.Table | None = first
+        # Columns with statistics that must not stay.
+        self._unbounded: set[str] = set()
         try:
             with writing_to(path.parent):
                 # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
                 self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
-                self._writer = pq.ParquetWriter(self._sink, layout.schema.arrow, **_options(layout, first))
+                options = _options(layout, first, [field.name for field in self._bounded])
+                self._writer = pq.ParquetWriter(self._sink, layout.schema.arrow, **options)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -244,6 +262,9 @@ class _OpenFile:
             self._notes = RankNotes(schema.codec, self._cuts, rows_estimate=min(rows_estimate, group.num_rows))
         if not self._bounds_floats:
             widen(self._float_bounds, group, schema)
+        if group is not self._first:
+            self._unbounded.update(f.name for f in self._bounded if not _is_bounded(group.column(f.name), f))
+        self._first = None
         before = self._bytes()
         with writing_to(self._path.parent):
             self._writer.write_table(group, row_group_size=group.num_rows)
@@ -266,6 +287,8 @@ class _OpenFile:
             self._writer.add_key_value_metadata({blocks.KEY: blocks.PLACEHOLDER})
             self._writer.close()
             self._sink.close()
+            if self._unbounded:
+                _drop_statistics(self._path, self._unbounded)
             blocks.seal(self._path)
         notes = self._notes
         assert notes is not None
@@ -327,7 +350,49 @@ def check_key_order(column: pa.ChunkedArray, schema: Schema) -> None:
         raise Code.INTERNAL_ERROR(f"rows to be written are not sorted by {schema.sort_names[0]} inside a batch")
 
 
-def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
+def bounded_values(layout: Layout, first: pa.Table) -> list[Field]:
+    """Return the value fields that get statistics in a file that begins with these rows."""
+    off = layout.statistics_off
+    names = [] if "*" in off else without_hidden([f.name for f in layout.schema.values if f.name not in off])
+    fields = [layout.schema.by_name[name] for name in names]
+    return [field for field in fields if key_type(field.type) and _is_bounded(first.column(field.name), field)]
+
+
+def _is_bounded(column: pa.ChunkedArray, field: Field) -> bool:
+    """Return whether statistics of these values bound all of them, and are short."""
+    if field.key_type.has_nan:
+        return not pc.any(pc.is_nan(column)).as_py()
+    if field.width:
+        return field.width <= BOUND_BYTES_MAX
+    return (pc.max(pc.binary_length(column)).as_py() or 0) <= BOUND_BYTES_MAX
+
+
+def _drop_statistics(path: Path, names: Collection[str]) -> None:
+    """Take the statistics of some columns out of the footer of a closed file, those of pages as well.
+
+    Their column indexes stay in the file, where nothing refers to them any more.
+    """
+    with path.open("r+b") as file:
+        begin = file.seek(-_TAIL_BYTES, io.SEEK_END)
+        begin -= int.from_bytes(file.read(4), "little")
+        file.seek(begin)
+        footer = file.read()[:-_TAIL_BYTES]
+        groups = decode_struct(footer)[_GROUPS]
+        paths = {(name.encode(),) for name in names}
+        dropped = {
+            (_GROUPS, group, _CHUNKS, chunk, *field)
+            for group, row_group in enumerate(groups)
+            for chunk, column in enumerate(row_group[_CHUNKS])
+            if tuple(column[_META][_PATH]) in paths
+            for field in _STATISTICS
+        }
+        content = without_fields(footer, dropped.__contains__)
+        file.seek(begin)
+        file.write(content + len(content).to_bytes(4, "little") + b"PAR1")
+        file.truncate()
+
+
+def _options(layout: Layout, first: pa.Table, bounded: Sequence[str]) -> dict[str, object]:
     schema = layout.schema
     row_bytes = max(1, first.nbytes // first.num_rows)
     repetitive = _repetitive(first, schema)
@@ -344,7 +409,10 @@ def _options(layout: Layout, first: pa.Table) -> dict[str, object]:
         "use_dictionary": repetitive,
         "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
         "dictionary_pagesize_limit": layout.page_bytes,
-        "write_statistics": [name for name in schema.sort_names if not (unbounded and is_float(schema, name))],
+        "write_statistics": [
+            *(name for name in schema.sort_names if not (unbounded and is_float(schema, name))),
+            *bounded,
+        ],
         "write_page_index": True,
         "write_page_checksum": True,
         "data_page_size": layout.page_bytes,

@@ -1,4 +1,7 @@
-"""Values for writing a run: the layout of its files, and the written files. Pure: plans may import it."""
+"""Values for writing a run: the layout of its files, and the written files.
+
+Pure: plans may import it.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ ONE_FILE_BYTES = 2**62
 class Layout:
     """The form of the files of a run; the numbers are the table's settings of the same names.
 
-    ``added`` are the last value fields of the schema, if the table does not have them yet.
+    ``added`` are the last value fields of the schema, if the table does not have them yet. ``statistics_off`` are the
+    value columns without minima and maxima; ``*`` stands for all.
     """
 
     schema: Schema
@@ -27,6 +31,7 @@ class Layout:
     row_group_rows: int
     bloom_fpp: float
     added: tuple[Field, ...] = ()
+    statistics_off: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
@@ -38,6 +43,7 @@ class Layout:
             page_bytes=settings.page_bytes,
             row_group_rows=settings.row_group_rows,
             bloom_fpp=settings.bloom_fpp,
+            statistics_off=settings.columns_without_statistics,
         )
 
 

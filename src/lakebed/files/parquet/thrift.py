@@ -212,11 +212,25 @@ Renumber = Callable[[tuple[int, ...], int], int]
 """Maps a number to its replacement. The path to it has field ids and, for items of lists, their positions."""
 
 
-def renumbered(data: bytes, number_of: Renumber) -> bytes:
+Drops = Callable[[tuple[int, ...]], bool]
+"""Whether the field at a path is left out."""
+
+
+def _same(path: tuple[int, ...], number: int) -> int:
+    del path
+    return number
+
+
+def without_fields(data: bytes, drops: Drops) -> bytes:
+    """Return an encoded struct without some fields, all else unchanged. Raises ValueError if it is malformed."""
+    return renumbered(data, _same, drops)
+
+
+def renumbered(data: bytes, number_of: Renumber, drops: Drops | None = None) -> bytes:
     """Return an encoded struct with other numbers, all else unchanged. Raises ValueError if it is malformed."""
     out = bytearray()
     try:
-        end = _renumber_struct(data, 0, (), number_of, out)
+        end = _renumber_struct(data, 0, (), (number_of, drops), out)
     except IndexError as error:
         raise ValueError("it ends too soon") from error
     if end != len(data):
@@ -224,34 +238,43 @@ def renumbered(data: bytes, number_of: Renumber) -> bytes:
     return bytes(out)
 
 
-def _renumber_struct(data: bytes, begin: int, path: tuple[int, ...], number_of: Renumber, out: bytearray) -> int:
-    field = 0
+def _renumber_struct(
+    data: bytes, begin: int, path: tuple[int, ...], change: tuple[Renumber, Drops | None], out: bytearray
+) -> int:
+    field = written = 0
     position = begin
     while head := data[position]:
-        start = position
+        kind = head & 0x0F
         position += 1
         if head >> 4:
             field += head >> 4
         else:
             zigzag, position = _varint(data, position)
             field = (zigzag >> 1) ^ -(zigzag & 1)
-        out += data[start:position]
-        if head & 0x0F not in (_TRUE, _FALSE):
-            position = _renumber_value(data, position, head & 0x0F, (*path, field), number_of, out)
+        if change[1] is not None and change[1]((*path, field)):
+            if kind not in (_TRUE, _FALSE):
+                _, position = _value(data, position, kind, 0)
+            continue
+        # The head has the distance to the field before it, which may have been left out.
+        step = field - written
+        out += bytes([step << 4 | kind]) if 0 < step < 16 else bytes([kind]) + varint(field << 1)
+        written = field
+        if kind not in (_TRUE, _FALSE):
+            position = _renumber_value(data, position, kind, (*path, field), change, out)
     out += STOP
     return position + 1
 
 
 def _renumber_value(  # noqa: PLR0913, PLR0917 - where in the data, where in the struct, what with it, and whereto
-    data: bytes, position: int, kind: int, path: tuple[int, ...], number_of: Renumber, out: bytearray
+    data: bytes, position: int, kind: int, path: tuple[int, ...], change: tuple[Renumber, Drops | None], out: bytearray
 ) -> int:
     if kind in _INTEGERS:
         zigzag, position = _varint(data, position)
-        number = number_of(path, (zigzag >> 1) ^ -(zigzag & 1))
+        number = change[0](path, (zigzag >> 1) ^ -(zigzag & 1))
         out += varint(number << 1 if number >= 0 else (-number << 1) - 1)
         return position
     if kind == _STRUCT:
-        return _renumber_struct(data, position, path, number_of, out)
+        return _renumber_struct(data, position, path, change, out)
     if kind in (_LIST, _SET):
         start, head = position, data[position]
         size, position = head >> 4, position + 1
@@ -259,7 +282,7 @@ def _renumber_value(  # noqa: PLR0913, PLR0917 - where in the data, where in the
             size, position = _varint(data, position)
         out += data[start:position]
         for index in range(size):
-            position = _renumber_value(data, position, head & 0x0F, (*path, index), number_of, out)
+            position = _renumber_value(data, position, head & 0x0F, (*path, index), change, out)
         return position
     # Text, bytes, floats and booleans in lists, which are unchanged.
     _, end = _value(data, position, kind, 0)
