@@ -68,7 +68,7 @@ def seed() -> None:
     _note_threads()
     _one_thread_a_pool()
     on_one_core()
-    worker_pool._TaskWorker = _WorkerHere
+    worker_pool.Worker = _WorkerHere
     # Records of job runs are written only on request.
     Recorder._start_writing = lambda _: None
 
@@ -76,14 +76,16 @@ def seed() -> None:
 class _WorkerHere:
     """Replaces a worker process: runs the tasks of a pipeline in this one."""
 
-    def __init__(self, scratch):
+    is_alive = True
+
+    def __init__(self, module, scratch):
         """Accepts the arguments of a worker process."""
 
-    def ask(self, message):
-        return attempt(*pickle.loads(message))
+    def send(self, message):
+        self._answer = attempt(*pickle.loads(message))
 
-    def has_ended(self):
-        return False
+    def receive(self):
+        return self._answer
 
     def end(self):
         """Do nothing: no process was started."""

@@ -140,7 +140,7 @@ def test_a_dropped_reader_ends_the_process_and_leaves_no_file(lake, tmp_path, mo
     reader = run_statement(READER, lake, "SELECT a.value FROM generate_series(1, 100000000) AS a", LIMITS)
     reader.read_next_batch()
     assert list(tmp_path.iterdir())
-    process = reader._source._worker._process
+    process = reader._source._worker._worker.process
     reader.close()
     assert process.wait(120) is not None
     assert list(tmp_path.iterdir()) == []

@@ -33,7 +33,7 @@ def lake(tmp_path: Any) -> Any:
 def pids(spare: module.SpareWorkers) -> list[int]:
     def waiting() -> list[int]:
         with spare._lock:
-            return [worker._process.pid for worker in spare._waiting]
+            return [worker._worker.process.pid for worker in spare._waiting]
 
     return until(lambda: found if len(found := waiting()) == module.SPARE else None)
 

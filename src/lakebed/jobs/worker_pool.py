@@ -26,9 +26,6 @@ import pickle
 import platform
 import queue
 import signal
-import struct
-import subprocess
-import sys
 import tempfile
 import threading
 import weakref
@@ -36,7 +33,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
 from lakebed.errors import Code, Error
@@ -46,7 +43,7 @@ from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.storage.disk_space import scratch_prefix
-from lakebed.storage.worker_process import answer_pipe, close_pipes, exit_text, start_worker
+from lakebed.storage.worker_process import Worker, answer_pipe, exit_text, requests, write_message
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import WORKERS, TaskRun
 
@@ -63,8 +60,6 @@ MEMORY_SHARE = 0.8
 
 _EXIT_S = 10
 """How long a worker that closed its stdout may take to exit."""
-
-_LENGTH = struct.Struct("<Q")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +101,10 @@ class WorkerPool:
         self._memory = _MemoryBudget(memory_bytes or int(MEMORY_SHARE * available_memory_bytes()))
         self._scratch = tempfile.TemporaryDirectory(prefix=scratch_prefix("workers"), ignore_cleanup_errors=True)
         # The last one used is the first one used again: no more workers are started than run at once.
-        self._idle: queue.LifoQueue[_TaskWorker | None] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[Worker | None] = queue.LifoQueue()
         for _ in range(self._workers):
             self._idle.put(None)
-        self._started: set[_TaskWorker] = set()
+        self._started: set[Worker] = set()
         # Also if the pool is never closed.
         self._end = weakref.finalize(self, _end_all, self._started, self._scratch)
 
@@ -163,22 +158,23 @@ class WorkerPool:
         worker = self._idle.get()
         try:
             stop.check()
-            if worker is not None and worker.has_ended():
+            if worker is not None and not worker.is_alive:
                 # Killed while it was idle, or by an interrupt just after it had answered: not a failure of this task.
                 self._started.discard(worker)
                 worker.end()
                 worker = None
             if worker is None:
-                worker = _TaskWorker(self._scratch.name)
+                worker = Worker(__name__, self._scratch.name)
                 self._started.add(worker)
             batch.busy.add(worker)
-            answer = worker.ask(message)
+            worker.send(message)
+            answer = worker.receive()
             batch.busy.discard(worker)
             if answer is not None:
                 return answer
             died, worker = worker, None
             self._started.discard(died)
-            error = died.death()
+            error = _death(died)
             # A worker that the interrupt killed is not a failure of its task.
             stop.check()
             return error
@@ -236,7 +232,7 @@ class _TaskBatch:
     """The tasks of one call of ``run``: the workers that are busy with them, and how many are done."""
 
     def __init__(self, tasks: int, progress: Callback | None, rows: int) -> None:
-        self.busy: set[_TaskWorker] = set()
+        self.busy: set[Worker] = set()
         self._tasks, self._progress, self._rows = tasks, progress, rows
         self._done = 0
         self._reporting = threading.Lock()
@@ -254,57 +250,20 @@ class _TaskBatch:
                 self._progress(Progress(self._rows * self._done // self._tasks, self._rows))
 
 
-class _TaskWorker:
-    """One worker process. Used by one thread at a time, except :meth:`kill`."""
-
-    def __init__(self, scratch: str) -> None:
-        self._process = start_worker(__name__, scratch)
-
-    def ask(self, message: bytes) -> bytes | None:
-        """Hand over a task and wait for the answer; None if the worker died."""
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None
-        assert stdout is not None
-        try:
-            _write_frame(stdin, message)
-        except BrokenPipeError:
-            return None
-        return _read_frame(stdout)
-
-    def death(self) -> Error:
-        """Return why a worker gave no answer."""
-        try:
-            code = self._process.wait(_EXIT_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            code = self._process.wait()
-        close_pipes(self._process)
-        if code == -signal.SIGKILL:
-            return Code.WORKER_KILLED(
-                "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
-                "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
-                exit_code=code,
-            )
-        how = exit_text(code)
-        return Code.WORKER_FAILED(f"the worker process of a task died with {how}; see its stderr", exit_code=code)
-
-    def has_ended(self) -> bool:
-        """Return whether the process is gone."""
-        return self._process.poll() is not None
-
-    def kill(self) -> None:
-        """Kill the process, from any thread. May be called again."""
-        # Popen does not kill a process that it has waited for, whose number may be reused.
-        self._process.kill()
-
-    def end(self) -> None:
-        """Kill the process, wait for it and close its pipes."""
-        self.kill()
-        self._process.wait()
-        close_pipes(self._process)
+def _death(worker: Worker) -> Error:
+    """Return why a worker gave no answer."""
+    code = worker.end(_EXIT_S)
+    if code == -signal.SIGKILL:
+        return Code.WORKER_KILLED(
+            "the worker process of a task was killed (SIGKILL), as the system does when memory is short; use fewer "
+            "workers (--workers), lower the table's memory_limit_bytes, or run it on Spark",
+            exit_code=code,
+        )
+    how = exit_text(code)
+    return Code.WORKER_FAILED(f"the worker process of a task died with {how}; see its stderr", exit_code=code)
 
 
-def _end_all(workers: set[_TaskWorker], scratch: tempfile.TemporaryDirectory[str]) -> None:
+def _end_all(workers: set[Worker], scratch: tempfile.TemporaryDirectory[str]) -> None:
     while workers:
         workers.pop().end()
     scratch.cleanup()
@@ -320,34 +279,7 @@ def main() -> None:
     leave_pandas_out()
     on_one_core()
     answers = answer_pipe()
-    messages: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=_receive, args=(sys.stdin.buffer, messages), daemon=True).start()
-    while True:
+    for message in requests():
         # Written by the process that started this one, to a pipe of its own.
-        work, payload = pickle.loads(messages.get())  # noqa: S301
-        _write_frame(answers, attempt(work, payload))
-
-
-def _receive(pipe: IO[bytes], messages: queue.SimpleQueue[bytes]) -> None:
-    while (message := _read_frame(pipe)) is not None:
-        messages.put(message)
-    os._exit(0)
-
-
-# -- messages: their length in eight bytes, then their bytes ----------------------------------------------------
-
-
-def _write_frame(pipe: IO[bytes], data: bytes) -> None:
-    pipe.write(_LENGTH.pack(len(data)))
-    pipe.write(data)
-    pipe.flush()
-
-
-def _read_frame(pipe: IO[bytes]) -> bytes | None:
-    """Return the next message; None if the pipe ended before it was whole."""
-    head = pipe.read(_LENGTH.size)
-    if len(head) < _LENGTH.size:
-        return None
-    (length,) = _LENGTH.unpack(head)
-    data = pipe.read(length)
-    return data if len(data) == length else None
+        work, payload = pickle.loads(message)  # noqa: S301
+        write_message(answers, attempt(work, payload))

@@ -1,17 +1,14 @@
 """The worker process of one statement with limits: the other end of :mod:`lakebed.read.sql.limited`.
 
-A line of JSON on stdin has the location of the instance. The worker loads its libraries, opens the instance, and waits
-for the second line, the statement. The answer on stdout is a line of JSON when the statement begins, and an Arrow IPC
-stream. An error is the last line of stderr, and the stream then has no end. When stdin ends, the caller has exited, and
-the process exits too.
+The first message has the location of the instance, as JSON. The worker loads its libraries, opens the instance, and
+waits for the second, the statement. The answer is a message when the statement begins, and then an Arrow IPC stream. An
+error is the last line of stderr, and the stream then has no end.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
-import sys
-import threading
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
@@ -22,7 +19,7 @@ from lakebed.errors import encode_error
 from lakebed.model.arrays import empty_batch, leave_pandas_out
 from lakebed.model.documents import dump, load
 from lakebed.read.sql.limited import ERROR_MARK, held_bytes
-from lakebed.storage.worker_process import answer_pipe
+from lakebed.storage.worker_process import answer_pipe, requests, write_message
 from lakebed.table import opening
 
 if TYPE_CHECKING:
@@ -56,17 +53,15 @@ def main(engine_of: Callable[[Instance, Any], tuple[SqlEngine, int]] | None = No
     """
     answer = answer_pipe()
     leave_pandas_out()
-    place = load(sys.stdin.buffer.readline())
+    messages = requests()
+    place = load(next(messages))
     lake = None
     with suppress(Exception):
         # The error is raised again by the statement.
         lake = _prepared(place)
-    line = sys.stdin.buffer.readline()
-    if not line:
-        os._exit(0)
-    threading.Thread(target=_end_with_caller, name="lakebed-caller", daemon=True).start()
+    request = load(next(messages))
     try:
-        _answer(lake or opening.open(**place), load(line), answer, engine_of or (lambda opened, _: opened.sql_engine()))
+        _answer(lake or opening.open(**place), request, answer, engine_of or (lambda opened, _: opened.sql_engine()))
     except BrokenPipeError:
         os._exit(_FAILED)
     except BaseException as error:  # noqa: BLE001 - every failure is reported to the caller
@@ -99,8 +94,7 @@ def _answer(
     _warm(engine, pool_bytes)
     if limit_bytes is not None:
         _set_backstop(limit_bytes + HEADROOM_BYTES)
-    answer.write(dump({"held_bytes": held_bytes("self")}) + b"\n")
-    answer.flush()
+    write_message(answer, dump({"held_bytes": held_bytes("self")}))
     with engine.run(request["statement"], pool_bytes) as rows, pa.PythonFile(answer, "w") as sink:
         stream = pa.ipc.new_stream(sink, rows.schema)
         # The writer sends the schema with the first batch. This one has no rows, so that the caller need not wait for
@@ -147,10 +141,3 @@ def _set_backstop(bytes_max: int) -> None:
         most = min(most, hard)
     with suppress(OSError, ValueError, OverflowError):
         resource.setrlimit(resource.RLIMIT_DATA, (most, hard))
-
-
-def _end_with_caller() -> None:
-    with suppress(OSError):
-        while sys.stdin.buffer.read(4096):
-            pass
-    os._exit(_FAILED)

@@ -1,11 +1,10 @@
 """Runs a statement with a limit on memory or time in a worker process, which is killed if it exceeds the limit.
 
 The engine cannot bound every statement: ``repeat('x', 2000000000)`` allocates its memory in one piece, and a cross join
-may run for years. The worker (:mod:`lakebed.table.sql_worker`) reads the location of the instance, and then the
-statement, from its stdin, so that the process list does not show storage options. It writes the rows to its stdout as
-an Arrow IPC stream, and an error as the last line of its stderr. A full pipe stops the worker until the caller reads. A
-thread of this process watches the worker's memory and time. The worker ends with its stdin, so it never outlives this
-process.
+may run for years. The worker (:mod:`lakebed.table.sql_worker`) is sent the location of the instance, and then the
+statement (:mod:`lakebed.storage.worker_process`). Its answer is what it holds, and then the rows as an Arrow IPC
+stream; an error is the last line of its stderr. A full pipe stops the worker until the caller reads. A thread of this
+process watches the worker's memory and time.
 
 Memory is counted as the resident pages of the worker, except those of files, above what it held when it was ready for
 the statement. RLIMIT_DATA in the worker stops growth that is too fast for the watcher. Without /proc the rlimit is the
@@ -40,7 +39,7 @@ from lakebed.model.documents import dump, load
 from lakebed.model.frames import Frames
 from lakebed.storage import connect, telemetry
 from lakebed.storage.disk_space import scratch_prefix
-from lakebed.storage.worker_process import close_pipes, exit_text, start_worker
+from lakebed.storage.worker_process import Worker, exit_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -167,52 +166,37 @@ class StatementWorker:
         self._limits = Limits(None, None)
         # What it spills and copies is deleted even if it is killed.
         self._folder = TemporaryDirectory(prefix=scratch_prefix("statement"), ignore_cleanup_errors=True)
-        self._process = start_worker(
-            module, self._folder.name, stderr=subprocess.PIPE, bufsize=0, variables=_ALLOCATORS
-        )
+        self._worker = Worker(module, self._folder.name, stderr=subprocess.PIPE, variables=_ALLOCATORS)
         self._stderr = b""
         self._ready_at: float | None = None
         self._held = self._reached = 0
         self._over: str | None = None
         self._stop = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="lakebed-statement", daemon=True)
-        os.set_blocking(self._pipe("stderr").fileno(), False)
+        assert self._worker.process.stderr is not None
+        self._errors = self._worker.process.stderr
+        os.set_blocking(self._errors.fileno(), False)
         self._watcher.start()
-        self._write(dump(dict(place)) + b"\n")
+        self._worker.send(dump(dict(place)))
 
     @property
     def is_alive(self) -> bool:
         """Whether the process runs."""
-        return self._process.poll() is None
+        return self._worker.is_alive
 
     def send(self, request: Mapping[str, Any], limits: Limits) -> None:
         """Send the statement, and wait until the worker starts it."""
         self._limits = limits
-        self._write(dump(request) + b"\n")
-        line = bytearray()
-        while not line.endswith(b"\n"):
-            byte = self._pipe("stdout").read(1)
-            if not byte:
-                self.raise_end()
-            line += byte
-        self._held = load(bytes(line))["held_bytes"]
+        self._worker.send(dump(request))
+        begun = self._worker.receive()
+        if begun is None:
+            self.raise_end()
+        self._held = load(begun)["held_bytes"]
         self._ready_at = clock.monotonic_s()
-
-    def _write(self, text: bytes) -> None:
-        with contextlib.suppress(BrokenPipeError):
-            rest = memoryview(text)
-            while rest:
-                rest = rest[self._pipe("stdin").write(rest) :]
 
     def read_into(self, data: memoryview) -> int:
         """Fill the memory from the worker's output; returns the number of bytes, fewer at its end."""
-        done = 0
-        while done < len(data):
-            got = self._pipe("stdout").readinto(data[done:])
-            if not got:
-                break
-            done += got
-        return done
+        return self._worker.read_into(data)
 
     def raise_end(self) -> NoReturn:
         """Raise the error of the worker, whose output ended too early."""
@@ -229,7 +213,7 @@ class StatementWorker:
         before, mark, document = self._stderr.decode(errors="replace").rpartition(ERROR_MARK)
         error = decode_error(load(document.encode())) if mark else None
         text = error.message if error else document
-        code = self._process.returncode
+        code = self._worker.process.returncode
         by = exit_text(code)
         out_of_memory = next(filter(_OUT_OF_MEMORY.search, text.splitlines()), None)
         if limit is not None and (out_of_memory or (code in _MEMORY_SIGNALS and "panicked" not in text)):
@@ -248,22 +232,22 @@ class StatementWorker:
         if not self._stop.is_set() and self._ready_at is not None:
             telemetry.measure("read_seconds", clock.monotonic_s() - self._ready_at, kind="sql", table="")
         self._stop.set()
-        self._kill()
+        self._worker.kill()
         if threading.current_thread() is not self._watcher:
             self._watcher.join()
-        close_pipes(self._process)
+        self._worker.end()
         self._folder.cleanup()
 
     # -- watching -----------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while not self._stop.wait(POLL_S) and self._process.poll() is None:
+        while not self._stop.wait(POLL_S) and self._worker.is_alive:
             self._drain()
             if self._over is None:
                 self._over = self._cancelled() or self._limit_exceeded()
                 if self._over is not None:
-                    self._kill()
-        self._process.wait()
+                    self._worker.kill()
+        self._worker.process.wait()
         self._drain()
 
     def _cancelled(self) -> str | None:
@@ -277,7 +261,7 @@ class StatementWorker:
             return None
         taken_s = clock.monotonic_s() - self._ready_at
         if limits.memory_bytes is not None:
-            self._reached = max(self._reached, held_bytes(self._process.pid) - self._held)
+            self._reached = max(self._reached, held_bytes(self._worker.process.pid) - self._held)
             if self._reached > limits.memory_bytes:
                 return f"{self._too_much(limits.memory_bytes)} when it was stopped"
         if limits.timeout_s is not None and taken_s > limits.timeout_s:
@@ -295,15 +279,8 @@ class StatementWorker:
 
     def _drain(self) -> None:
         with contextlib.suppress(BlockingIOError):
-            while more := self._pipe("stderr").read(65536):
+            while more := self._errors.read(65536):
                 self._stderr = (self._stderr + more)[-_STDERR_BYTES_MAX:]
-
-    def _kill(self) -> None:
-        # Popen does not kill a process that it has waited for, whose id may be reused.
-        self._process.kill()
-
-    def _pipe(self, name: str) -> Any:
-        return getattr(self._process, name)
 
 
 def held_bytes(process: int | str) -> int:
