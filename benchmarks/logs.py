@@ -29,8 +29,8 @@ import numpy as np
 import lakebed
 from lakebed import clock
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
+from lakebed.log.log import Log
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary

@@ -37,7 +37,7 @@ from benchmarks.logs import SCHEMA, prepared
 from lakebed import clock
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.log.outcomes import Committed
 from lakebed.model.state.machine import TABLE
 from lakebed.model.state.transactions import CreateTable

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from lakebed import Schema
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.model.files import DataFile, NewFile, checkpoint_name
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange, successor

@@ -8,7 +8,7 @@ import pytest
 from lakebed.log import entry as entries
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.log.replay import advance
 from lakebed.model.files import checkpoint_name, entry_name
 from lakebed.model.state import codec

@@ -9,7 +9,7 @@ from lakebed import clock
 from lakebed.errors import DamagedError, StorageError, UnsupportedFormatError
 from lakebed.log.backends import postgresql
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.log.outcomes import Committed
 from lakebed.model.state.machine import TABLE
 from lakebed.model.state.transactions import CreateTable

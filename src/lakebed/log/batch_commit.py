@@ -22,7 +22,7 @@ from lakebed.storage import telemetry
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
 
 
 def commit_batch(

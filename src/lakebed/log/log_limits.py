@@ -1,6 +1,6 @@
 """How long, how large and how many: the limits of a log, in one value that its parts share.
 
-Core type: :class:`LogLimits`. Each :class:`~lakebed.log.committer.Log` has one.
+Core type: :class:`LogLimits`. Each :class:`~lakebed.log.log.Log` has one.
 """
 
 from __future__ import annotations

@@ -113,7 +113,7 @@ def exit_text(code: int) -> str:
 
 
 def write_message(pipe: IO[bytes], message: bytes) -> None:
-    """Write one message. Raises BrokenPipeError if nobody reads."""
+    """Write one message. Raises BrokenPipeError if the other end is closed."""
     pipe.write(_LENGTH.pack(len(message)))
     pipe.write(message)
     pipe.flush()

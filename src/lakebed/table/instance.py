@@ -20,8 +20,8 @@ from weakref import WeakValueDictionary
 from lakebed import clock
 from lakebed.errors import Code, Error, ExistsError
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
 from lakebed.log.locations import connect_logs
+from lakebed.log.log import Log
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model import settings
 from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number, is_id, shown

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.log.outcomes import version_of
 from lakebed.model import settings
 from lakebed.model.checks import check_request_key

@@ -26,9 +26,9 @@ from lakebed import clock
 from lakebed.errors import Code, UsageError
 from lakebed.log.backends.backend import Around, LogBackend, LogLocation
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
 from lakebed.log.entry import decode
 from lakebed.log.locations import connect_logs
+from lakebed.log.log import Log
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, NotCommitted, Outcome
 from lakebed.model.documents import load

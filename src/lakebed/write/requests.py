@@ -45,7 +45,7 @@ from lakebed.write.sources import check_parquet, find_files, identity, modified_
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
     from lakebed.model.state.table_state import Source, TableState
     from lakebed.model.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from lakebed.files.parquet.layout import Layout, SortedFile
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
     from lakebed.log.outcomes import Outcome
     from lakebed.model.schema import Schema
     from lakebed.model.settings import Settings
@@ -164,7 +164,7 @@ def commit_files(table: WriteTarget, proposal: FilesProposal, again: Rewrite | N
     If the schema was changed while files with new fields were written, ``again`` writes their rows anew, for at most
     :data:`REWRITES_MAX` times.
 
-    Raises StorageError as :meth:`lakebed.log.committer.Log.commit` does, and what ``again`` raises; the files are not
+    Raises StorageError as :meth:`lakebed.log.log.Log.commit` does, and what ``again`` raises; the files are not
     in the log then.
     """
     outcome = _commit_files(table, proposal, keep=again is not None)

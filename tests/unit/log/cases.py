@@ -2,7 +2,7 @@
 
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.checkpoint import CheckpointLocation
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import SegmentCache

@@ -19,7 +19,7 @@ from lakebed.errors import Code
 from lakebed.jobs.interrupt import Stop, call, call_thread, current_stop
 from lakebed.jobs.job_progress import CallProgress
 from lakebed.jobs.pipeline import interruptible
-from lakebed.log.committer import Log
+from lakebed.log.log import Log
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.spark.spark_job import spark_job
 

@@ -22,8 +22,8 @@ from lakebed.read.inspect.history import described
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from lakebed.log.committer import Log
     from lakebed.log.entry import StoredEntry
+    from lakebed.log.log import Log
     from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions import Proposal, Transaction

@@ -40,7 +40,7 @@ from lakebed.model.wording import count_text
 from lakebed.storage.retries import is_stored
 
 if TYPE_CHECKING:
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
     from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions import Proposal, Transaction
     from lakebed.storage.contract import Storage

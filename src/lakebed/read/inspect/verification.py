@@ -38,7 +38,7 @@ from lakebed.read.inspect.scrub import Scrubbed, Used, located_in, sampled, scru
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
     from lakebed.log.replay import Advanced
     from lakebed.model.files import DataFile
     from lakebed.model.state.transactions import Proposal, Transaction

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
     from lakebed.model.files import DataFile
     from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions import Proposal, Transaction

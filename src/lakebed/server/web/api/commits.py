@@ -53,7 +53,7 @@ from lakebed.server.web.api.descriptions import ERRORS
 from lakebed.table.table import Table
 
 if TYPE_CHECKING:
-    from lakebed.log.committer import Log
+    from lakebed.log.log import Log
 
 ADMINISTRATION = (AlterSettings, ProposeFilter, ProposeSchema, SetMerge)
 """What an admin proposes; anything else of a table needs the permission to write."""
