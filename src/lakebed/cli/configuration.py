@@ -16,10 +16,11 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from lakebed.cli.invocation import CONFIG_VARIABLE
 from lakebed.cli.render import FORMATS
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
+
+CONFIG_VARIABLE = "LAKEBED_CONFIG"
 
 _TOP = {"default", "instances", "profiles"}
 _OF_INSTANCE = {"url", "log_url", "commit_via", "token", "options"}

@@ -20,7 +20,6 @@ import click
 from lakebed.cli import completions
 from lakebed.cli.invocation import (
     COMMIT_VIA_VARIABLE,
-    CONFIG_VARIABLE,
     HERE,
     INSTANCE_VARIABLE,
     OPTIONS_VARIABLE,
@@ -91,7 +90,7 @@ _SHARED = (
         "--config",
         metavar="FILE",
         shell_complete=completions.paths,
-        help=f"The configuration (docs/configuration.md). Default: {CONFIG_VARIABLE}.",
+        help="The configuration (docs/configuration.md). Default: LAKEBED_CONFIG.",
     ),
     _shared(
         "--profile",
