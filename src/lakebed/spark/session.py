@@ -20,11 +20,12 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.arrays import recognise_pandas
+from lakebed.model.checks import check_method
 from lakebed.spark.class_archive import archive_options, archive_path
 from lakebed.spark.java_runtime import Java, java_for_spark
 
@@ -130,12 +131,23 @@ def end_session(session: SparkSession, within_s: float = 10) -> None:
             process.wait()
 
 
-def start_session(master: str | None = None) -> SparkSession:
+class SparkLauncher(Protocol):
+    """How a session is started, as a value."""
+
+    def start(self) -> SparkSession:
+        """Start a session."""
+
+
+def start_session(master: str | SparkLauncher | None = None) -> SparkSession:
     """Start a session in this process on a master; None: the one of ``spark-submit``, or else :data:`LOCAL_MASTER`.
+    A launcher, such as Local, starts its own.
 
     Its settings are logged by ``lakebed.spark``. Raises UsageError if there is no Java that can run it, or no answer
     from the master.
     """
+    if not (master is None or isinstance(master, str)):
+        check_method("master", master, "start", "master of Spark, or a launcher such as Local")
+        return master.start()
     with _start_shown():
         return _submitted() if master is None and _GATEWAY in os.environ else _started(master or LOCAL_MASTER)
 

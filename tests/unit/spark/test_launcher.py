@@ -11,6 +11,7 @@ from lakebed import InProcess, Pipeline, UsageError
 from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.this_thread import ThisThread
 from lakebed.spark import Local, Remote
+from lakebed.spark.session import start_session
 
 
 def test_a_text_is_a_master_or_a_connect_server() -> None:
@@ -18,6 +19,16 @@ def test_a_text_is_a_master_or_a_connect_server() -> None:
     assert launcher_of("spark://host:7077") == Local("spark://host:7077")
     assert launcher_of("sc://host:15002") == Remote("sc://host:15002")
     assert launcher_of(Local("yarn")) == Local("yarn")
+
+
+def test_a_session_is_started_by_a_launcher_as_well():
+    class Mine:
+        def start(self):
+            return "a session"
+
+    assert start_session(Mine()) == "a session"
+    with pytest.raises(UsageError, match="master = 7: must be a master of Spark, or a launcher such as Local"):
+        start_session(7)
 
 
 def test_a_text_names_the_worker_processes() -> None:
