@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from lakebed.model.operations import OPERATIONS, TableOperation, operations_named
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -97,3 +99,11 @@ def test_a_public_module_that_moved_is_found_by_its_old_name_with_a_warning():
         timeout=60,
     )
     assert missing.stderr.endswith("ModuleNotFoundError: No module named 'lakebed.server.service.nothing'\n")
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_an_operation_that_was_the_member_of_an_enum_is_found_with_a_warning(name):
+    said = f"^TableOperation.{name.upper()} is now '{name}'; the old name goes with the next release$"
+    with pytest.warns(DeprecationWarning, match=said) as warned:
+        assert operations_named([getattr(TableOperation, name.upper())]) == (name,)
+    assert warned[0].filename == __file__

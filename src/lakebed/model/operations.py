@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, Protocol
 
 from lakebed.errors import Code
 from lakebed.model.checks import shown
+from lakebed.model.public_names import OldMember
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
@@ -125,6 +126,10 @@ class TableOperation:
     merges: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     in_calls: ClassVar[bool] = True
+
+    # Operations were the members of an enum of texts.
+    INGEST, COMPACTION, SPLITTING = OldMember("ingest"), OldMember("compaction"), OldMember("splitting")
+    REFRESH, GC = OldMember("refresh"), OldMember("gc")
 
     def pending(self, table: TableView) -> Pending | None:
         """Return why the operation has something to do, whether or not it may begin now; None: it has not."""

@@ -1,7 +1,7 @@
-"""Public names of a package: those that are imported on first use (PEP 562), and modules that moved.
+"""Public names: those of a package that are imported on first use (PEP 562), modules that moved, and old members.
 
 Rules. A module that moved can be imported by its old name for one release; the first import of it warns. Both names are
-one module, so its classes are one as well.
+one module, so its classes are one as well. A member of a class that has gone warns at each use.
 """
 
 from __future__ import annotations
@@ -60,3 +60,18 @@ class MovedModules:
         """Do nothing more: the module was executed at its new place."""
         assert module.__spec__ is not None
         module.__spec__ = module.__spec__.loader_state
+
+
+class OldMember:
+    """A member that a class had: reading it warns, and gives the value that is used in its place."""
+
+    def __init__(self, now: Any) -> None:
+        self._now = now
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._was = f"{owner.__name__}.{name}"
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        said = f"{self._was} is now {self._now!r}; the old name goes with the next release"
+        warnings.warn(said, DeprecationWarning, stacklevel=2)
+        return self._now
