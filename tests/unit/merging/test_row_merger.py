@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import decimal
 import functools
 import itertools
 import math
 import operator
 import uuid
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -224,6 +224,10 @@ def test_an_aggregate_is_its_function_over_the_values_that_are_not_null(name, da
         (pa.int32(), "product", [2**20, 2**20]),
         (pa.int64(), "product", [10**18] * 1_000),
         (pa.map_(pa.string(), pa.int8()), "map_sum", [[("a", 100)], [("a", 100)]]),
+        (pa.decimal128(2, 1), "sum", [Decimal("9.9"), Decimal("0.1")]),
+        (pa.decimal128(38), "sum", [Decimal("5e37"), Decimal("6e37")]),
+        (pa.decimal128(38), "sum", [Decimal("9e37")] * 2),
+        (pa.decimal256(76), "sum", [Decimal("9e75")] * 2),
     ],
 )
 def test_a_result_that_the_column_cannot_hold_names_the_key(kind, function, values):
@@ -245,6 +249,14 @@ def test_sums_at_the_edges_of_64_bits_are_exact():
     schema = Schema({"k": "string"}, (), {"v": "int64"})
     rows = pa.table({"k": ["x"] * 3, "v": [2**63 - 1, 1, -1]}, schema=schema.arrow)
     assert merged(Aggregate({"v": "sum"}), schema, rows.to_batches())["v"].to_pylist() == [2**63 - 1]
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(38), pa.decimal256(76)], ids=str)
+def test_sums_of_decimals_are_exact_beyond_their_digits(kind):
+    schema = Schema({"k": "string"}, (), {"v": kind})
+    most = Decimal("9" * kind.precision)
+    rows = pa.table({"k": ["x"] * 3, "v": pa.array([most, most, most.copy_negate()], kind)}, schema=schema.arrow)
+    assert merged(Aggregate({"v": "sum"}), schema, rows.to_batches())["v"].to_pylist() == [most]
 
 
 def test_a_key_with_very_many_rows_is_merged_batch_by_batch():
@@ -300,7 +312,7 @@ def test_the_rows_of_a_key_may_come_in_several_batches(kind, cut):
     """NaN equals no value, so a compaction kept several rows of a key with NaN, one for each of its batches."""
     keys = {pa.uuid(): [uuid.UUID(int=n).bytes for n in (1, 2)], pa.string(): ["a", "b"]}.get(kind, [1, math.nan])
     if pa.types.is_decimal(kind):
-        keys = [decimal.Decimal(1), decimal.Decimal(2)]
+        keys = [Decimal(1), Decimal(2)]
     column = pa.array([keys[0], *[keys[1]] * 5], kind.storage_type if kind == pa.uuid() else kind).cast(kind)
     schema = Schema({"k": kind}, {"s": kind}, {"v": "int64"})
     rows = pa.record_batch([column, column, pa.array(range(6))], schema=schema.arrow)

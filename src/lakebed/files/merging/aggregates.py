@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -105,6 +106,7 @@ def take_or_null(column: pa.Array, positions: Integers) -> pa.Array:
 
 
 _INT64_MAX = 2**63 - 1
+_DIGITS_OF_128, _DIGITS_OF_256 = 38, 76
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
 
@@ -238,8 +240,24 @@ def _arithmetic(name: str, column: pa.Array, groups: Groups) -> pa.Array:
     if pa.types.is_floating(kind):
         return _by_arrow(name, column.cast(pa.float64()), groups).cast(kind)
     if pa.types.is_decimal(kind):
-        return _narrowed(_by_arrow(name, column, groups), kind)
+        return _narrowed(_sum_of_decimals(column, groups), kind)
     return _combine_exactly(name, column, groups)
+
+
+def _sum_of_decimals(column: pa.Array, groups: Groups) -> pa.Array:
+    """Sum decimals in a type with room for the sum of all of them: Arrow does not notice a sum that overflows."""
+    kind, digits = column.type, column.type.precision + len(str(len(column)))
+    if digits > _DIGITS_OF_256:
+        with localcontext() as context:
+            context.prec = digits
+            sums = [sum(values) if values else None for values in _values_of_groups(column, groups)]
+        most = Decimal(10) ** (kind.precision - kind.scale)
+        for group, value in enumerate(sums):
+            if value is not None and value.copy_abs() >= most:
+                raise DoesNotFit(group, value)
+        return pa.array(sums, kind)
+    wide = pa.decimal128 if digits <= _DIGITS_OF_128 else pa.decimal256
+    return _by_arrow("sum", column.cast(wide(digits, kind.scale)), groups)
 
 
 def _combine_exactly(name: str, column: pa.Array, groups: Groups) -> pa.Array:
