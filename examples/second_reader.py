@@ -6,8 +6,8 @@ It prints the rows of a table of an instance on local disk, one JSON object a li
 read a table without Lakebed, and what a reader in another language has to do. Numbers are those of the page's sections.
 
 What it leaves out: logs in databases, bounds and filters (8.1, 7), with which other readers skip files, and digests of
-blocks (7). Digests of entries are checked if the package xxhash is installed. Functions of the user's own, the
-functions of sketches, and predicates other than comparisons joined by AND need more than this and are refused.
+blocks (7). Digests of entries are checked if the package xxhash is installed. Functions of the user's own, unions of
+sketches, and SQL beyond comparisons, logic and simple aggregates of integers and text are refused.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ import base64
 import json
 import math
 import re
+import sqlite3
 import struct
 import sys
 from dataclasses import dataclass, field
-from decimal import Decimal
 from fractions import Fraction
-from functools import cache, reduce
+from functools import cache, partial, reduce
 from itertools import groupby, pairwise
-from operator import eq, ge, gt, le, lt, ne, or_
+from operator import or_
 from pathlib import Path
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -50,9 +51,10 @@ def check(true, what):
 
 
 def header_and_lines(data, log=None):
-    """Return the header of an entry or a manifest and the JSON lines after it (3, 6)."""
+    """Return the header of a document, such as an entry or a manifest, and the JSON lines after it (1, 3, 6)."""
     header = json.loads(data.partition(b"\n")[0])
-    check(header["format"] == 2 and header["features"] == [], f"format {header['format']} {header['features']}")
+    unknown = [one for one in (header["format"], *header["features"]) if one not in (2, "sql-datafusion-1")]
+    check(not unknown, f"a format or feature that this reader does not know: {unknown}")
     check(log is None or header["log"] == log, f"of log {header.get('log')}, not {log}")
     hidden = data.replace(header["digest"].encode(), b"?" * 32, 1)
     check(digest_of is None or header["digest"] == digest_of(hidden), "the digest of the document differs")
@@ -140,9 +142,8 @@ class State:
             going.setdefault(partition, set()).add(file)
         for partition in going.keys() | added.keys():
             old, gone = self.held.get(partition, []), going.get(partition, set())
-            place = len(old)
-            if self.merge is not None and gone:
-                place = 1 + max(at for at, file in enumerate(old) if file in gone)
+            last = max((at for at, file in enumerate(old) if file in gone), default=len(old))
+            place = len(old) if self.merge is None else last + 1
             kept = [[file for file in part if file not in gone] for part in (old[:place], old[place:])]
             self.held[partition] = [*kept[0], *added.get(partition, []), *kept[1]]
 
@@ -268,33 +269,24 @@ def fields_of(schema):
     return [*schema["row_key"], *schema["sort_key"], *schema["values"]]
 
 
-def numbers_of(column):
-    """Return the values of a key column as what section 9 encodes: numbers, or bytes."""
-    kind = column.type
-    if isinstance(kind, pa.BaseExtensionType):
-        column, kind = column.storage, kind.storage_type
-    if pa.types.is_decimal(kind):
-        return [int(Fraction(value) * 10**kind.scale) for value in column.to_pylist()]
-    if pa.types.is_temporal(kind):
-        return column.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).to_pylist()
-    return column.to_pylist()
-
-
-def encoding_of(kind):
-    """Return the function that encodes a value of a key field (9)."""
-    kind = kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
-    if pa.types.is_boolean(kind):
-        return lambda value: bytes([value])
-    if pa.types.is_unsigned_integer(kind):
-        return lambda value: value.to_bytes(kind.bit_width // 8, "big")
-    if pa.types.is_floating(kind):
-        return lambda value: encoded_float(value, kind.bit_width // 8)
-    if pa.types.is_fixed_size_binary(kind):
-        return bytes
+def encoded(column):
+    """Return the encoding of each value of a key field (9)."""
+    column = column.storage if isinstance(column.type, pa.BaseExtensionType) else column
+    kind, values = column.type, column.to_pylist()
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
-        return lambda value: (value.encode() if isinstance(value, str) else value).replace(b"\0", b"\0\xff") + b"\0\1"
+        texts = [value.encode() if isinstance(value, str) else value for value in values]
+        return [text.replace(b"\0", b"\0\xff") + b"\0\1" for text in texts]
+    if pa.types.is_boolean(kind) or pa.types.is_fixed_size_binary(kind):
+        return [value if isinstance(value, bytes) else bytes([value]) for value in values]
     width = kind.bit_width // 8
-    return lambda value: (value + (1 << (8 * width - 1))).to_bytes(width, "big")
+    if pa.types.is_floating(kind):
+        return [encoded_float(value, width) for value in values]
+    if pa.types.is_decimal(kind):
+        values = [int(Fraction(value) * 10**kind.scale) for value in values]
+    if pa.types.is_temporal(kind):
+        values = column.cast(pa.int32() if width == 4 else pa.int64()).to_pylist()
+    lowest = 0 if pa.types.is_unsigned_integer(kind) else 1 << (8 * width - 1)
+    return [(value + lowest).to_bytes(width, "big") for value in values]
 
 
 def encoded_float(value, width):
@@ -305,20 +297,17 @@ def encoded_float(value, width):
 
 def keys_of(rows, fields):
     """Return the encoded key of each row, of these fields."""
-    parts = [map(encoding_of(rows.column(f["name"]).type), numbers_of(rows.column(f["name"]))) for f in fields]
+    parts = [encoded(rows.column(f["name"])) for f in fields]
     return [b"".join(key) for key in zip(*parts, strict=True)] if parts else [b""] * rows.num_rows
 
 
 # -- rows: section 7 --------------------------------------------------------------------------------------------
 
 
-@dataclass
-class Row:
-    """A row with its encoded row key and sort key."""
-
+class Row(NamedTuple):
     key: bytes
     order: bytes
-    values: dict
+    values: dict  # the keys encoded, values by name
 
 
 def rows_of_file(root, table, file, schema):
@@ -356,7 +345,7 @@ def rows_of(root, table, state):
         stored = (row for name in state.held.get(partition, []) for row in files(name))
         live = [row for row in stored if low <= row.key and (high is None or row.key < high)]
         rows += merged(live, state.merge, schema)
-    return [row.values for row in rows if is_shown(row.values, state, schema)]
+    return shown_rows([row.values for row in rows], state, schema)
 
 
 # -- merged rows: section 7.1 -----------------------------------------------------------------------------------
@@ -365,9 +354,10 @@ def rows_of(root, table, state):
 def merged(arrived, mode, schema):
     """Return the rows of a partition, which come in the order of arrival, merged and in key order."""
     name = "keep_all" if mode is None else mode["mode"]
-    check(name in ("keep_all", "latest", "first", "aggregate"), f"merge mode {name} needs a function of the user's")
     if name == "keep_all":
         return sorted(arrived, key=lambda row: (row.key, row.order))
+    if name == "custom":
+        return by_query(arrived, mode, schema)
     merge_key = (lambda row: (row.key, row.order)) if name == "aggregate" else (lambda row: row.key)
     found = []
     for _, group in groupby(sorted(arrived, key=merge_key), merge_key):
@@ -399,6 +389,16 @@ def latest(rows, mode, schema):
     return [Row(last.key, last.order, keys | dict.fromkeys(names) | values)]
 
 
+def by_query(rows, mode, schema):
+    """Return the rows that the query of a custom mode gives for all of these."""
+    check("sql" in mode, f"the merge mode {mode} needs a function of the user's")
+    fields = fields_of(schema)
+    cursor = by_sqlite(mode["sql"], mode["sql"], [row.values for row in rows], fields)
+    found = [dict(zip([column[0] for column in cursor.description], row, strict=True)) for row in cursor]
+    batch = pa.RecordBatch.from_pylist(found, pa.schema([(f["name"], arrow_type(f["type"])) for f in fields]))
+    return sorted(map(Row, keys_of(batch, schema["row_key"]), keys_of(batch, schema["sort_key"]), found))
+
+
 def aggregated(rows, functions, schema):
     """Return one row with the function of each value field."""
     values = {f["name"]: rows[0].values[f["name"]] for f in (*schema["row_key"], *schema["sort_key"])}
@@ -408,63 +408,74 @@ def aggregated(rows, functions, schema):
     return Row(rows[0].key, rows[0].order, values)
 
 
-def extreme(of):
-    """Return a function for the least or greatest value, NaN only if there is no other; texts by their bytes."""
-
-    def found(values):
-        numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))] or values[:1]
-        return of(numbers, key=lambda v: v.encode() if isinstance(v, str) else v)
-
-    return found
+def extreme(of, values):
+    """Return the least or greatest value, NaN only if there is no other; texts by their bytes."""
+    numbers = [v for v in values if not (isinstance(v, float) and math.isnan(v))] or values[:1]
+    return of(numbers, key=lambda v: v.encode() if isinstance(v, str) else v)
 
 
-def by_key(of):
-    """Return a function for maps: that of the values of each key, keys ascending."""
-
-    def found(maps):
-        known: dict = {}
-        for key, value in (pair for one in maps for pair in one):
-            known.setdefault(key, []).extend([] if value is None else [value])
-        return [(key, of(known[key]) if known[key] else None) for key in sorted(known)]
-
-    return found
+def by_key(of, maps):
+    """Return the function of the values of each key of these maps, keys ascending."""
+    known: dict = {}
+    for key, value in (pair for one in maps for pair in one):
+        known.setdefault(key, []).extend([] if value is None else [value])
+    return [(key, of(values) if values else None) for key, values in sorted(known.items())]
 
 
+def total(values):
+    return sum(values) if values else None
+
+
+def only(values):
+    check(len(values) == 1, "a union of sketches, which this reader lacks")
+    return values[0]
+
+
+LEAST, GREATEST = partial(extreme, min), partial(extreme, max)
 AGGREGATES = {
-    "sum": sum, "count": sum, "product": math.prod, "min": extreme(min), "max": extreme(max), "any": any, "all": all,
-    "mean": lambda pairs: {name: sum(pair[name] or 0 for pair in pairs) for name in ("sum", "count")},
-    "first": lambda values: values[0],
-    "last": lambda values: values[-1],
-    "or": lambda values: reduce(or_, values),
-    "list": lambda lists: [item for one in lists for item in one],
-    "set": lambda lists: sorted({item for one in lists for item in one}),
-    "join": ",".join,
-    "map_sum": by_key(sum), "map_min": by_key(extreme(min)), "map_max": by_key(extreme(max)),
+    "sum": sum, "count": sum, "product": math.prod, "min": LEAST, "max": GREATEST, "any": any, "all": all,
+    "mean": lambda pairs: {part: total([one[part] for one in pairs if one[part] is not None]) for part in pairs[0]},
+    "first": lambda values: values[0], "last": lambda values: values[-1], "or": partial(reduce, or_),
+    "list": lambda lists: [item for one in lists for item in one], "join": ",".join, "hll": only, "quantiles": only,
+    "set": lambda lists: sorted({item for one in lists for item in one}, key=lambda item: (item is None, item)),
+    "map_sum": partial(by_key, sum), "map_min": partial(by_key, LEAST), "map_max": partial(by_key, GREATEST),
 }  # fmt: skip
 
 # -- hidden rows: section 7.2 -----------------------------------------------------------------------------------
 
-COMPARISON = re.compile(r"\"?(?P<name>\w+)\"?\s*(?P<sign>>=|<=|<>|!=|=|<|>)\s*(?P<text>'[^']*'|-?[\d.]+)")
-SIGNS = {"=": eq, "<>": ne, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
+WORDS = re.compile("(?i)select|from|rows|group|by|as|and|or|not|in|is|null|between|max|min|sum|count")
 
 
-def is_shown(values, state, schema):
-    """Return whether the filter and the age-off of the table show a row."""
-    hidden = state.hidden
-    if hidden is None:
-        return True
+def by_sqlite(query, text, rows, fields):
+    """Run a query over these columns of the rows. SQLite has the answers of the dialect (1.3) for a part of it."""
+    names = [f["name"] for f in fields]
+    tokens = re.findall(r"'[^']*'|\"[^\"]*\"|\w+|[<>=!]+|[(),*+-]", text)
+    known = all(WORDS.fullmatch(one) or one in names for one in tokens if one[0].isalpha() or one[0] == "_")
+    plain = all(f["type"] in ("string", "int8", "int16", "int32", "int64") for f in fields)
+    check(known and plain and "".join(tokens) == re.sub(r"\s", "", text), f"SQL that this reader lacks: {text}")
+    database = sqlite3.connect(":memory:")
+    database.execute(f"CREATE TABLE rows ({', '.join(json.dumps(name) for name in names)})")
+    values = [[row[name] for name in names] for row in rows]
+    database.executemany(f"INSERT INTO rows VALUES ({', '.join('?' * len(names))})", values)
+    return database.execute(query)
+
+
+def shown_rows(rows, state, schema):
+    """Return the rows that the filter and the age-off of the table show."""
+    hidden = state.hidden or {"predicate": "", "age_field": 0}
     if hidden["age_field"] and state.cut_us:
         aged = next(f for f in fields_of(schema) if f["id"] == hidden["age_field"])
-        if is_before(values[aged["name"]], aged, hidden["unit"], state.cut_us):
-            return False
-    return all(is_true(part, values) for part in re.split(r"(?i)\s+and\s+", hidden["predicate"]) if part)
+        before = partial(is_before, arrow_type(aged["type"]), hidden["unit"], state.cut_us)
+        rows = [row for row in rows if row[aged["name"]] is None or not before(row[aged["name"]])]
+    if predicate := hidden["predicate"]:
+        named = [f for f in fields_of(schema) if f["id"] in hidden["columns"]]
+        true = by_sqlite(f"SELECT rowid FROM rows WHERE {predicate}", predicate, rows, named)
+        rows = [rows[number - 1] for (number,) in true]
+    return rows
 
 
-def is_before(value, aged, unit, cut_us):
-    """Return whether a value is before the cut of an age-off; null never is."""
-    if value is None:
-        return False
-    kind = arrow_type(aged["type"])
+def is_before(kind, unit, cut_us, value):
+    """Return whether a value is before the cut of an age-off."""
     if pa.types.is_date32(kind):
         return pa.scalar(value, kind).value < cut_us // 86_400_000_000
     if pa.types.is_timestamp(kind):
@@ -472,23 +483,12 @@ def is_before(value, aged, unit, cut_us):
     return value * 10**6 < cut_us * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[unit]
 
 
-def is_true(text, values):
-    """Return whether a comparison of a column with a constant is true."""
-    found = COMPARISON.fullmatch(text.strip())
-    check(found, f"a predicate that this reader does not evaluate: {text}")
-    value, constant = values[found["name"]], found["text"]
-    return value is not None and SIGNS[found["sign"]](
-        value, constant[1:-1] if constant[0] == "'" else Decimal(constant)
-    )
-
-
 # -- the command ------------------------------------------------------------------------------------------------
 
 
 def read(root, name, version=None):
     """Return the rows of a table of an instance on local disk, in key order."""
-    instance = json.loads((root / "instance.json").read_bytes())
-    check(instance["format"] == 2 and not instance["features"], "an instance of another format")
+    instance, _ = header_and_lines((root / "instance.json").read_bytes())
     check(not instance["log_url"], "the log lies elsewhere")
     table = table_ids(root, instance["instance"])[name]
     return rows_of(root, table, state_at(root, table, version))

@@ -41,10 +41,10 @@ def test_every_entry_is_written_again_byte_for_byte(storage):
     kinds, marks, previous = set(), set(), ""
     for version, data in enumerate(stored(storage), 1):
         entry = entries.decode(data, TABLE_ID, version, previous)
-        transactions = [codec.decode_transaction(document) for document in entry.documents]
-        assert encoded(version, [codec.encode_transaction(one).document for one in transactions], previous) == data
-        kinds |= set(map(type, transactions))
-        marks |= {one.mark for one in transactions if isinstance(one, RaiseWatermark)}
+        (transaction,) = map(codec.decode_transaction, entry.documents)
+        assert encoded(version, transaction, previous) == data
+        kinds.add(type(transaction))
+        marks |= {transaction.mark} if isinstance(transaction, RaiseWatermark) else set()
         previous = entry.digest
     assert kinds == set(get_args(Transaction))
     assert marks == set(Watermark)

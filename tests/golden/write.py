@@ -9,6 +9,8 @@ its own, and the older ones stay.
 import shutil
 from pathlib import Path
 
+from msgspec.structs import astuple
+
 from lakebed.log import entry as entries
 from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
 from lakebed.model.files import entry_name, table_prefix
@@ -22,13 +24,14 @@ TABLE_ID = "table-00"
 PREFIX = table_prefix(TABLE_ID)
 
 
-def encoded(version, documents, previous):
-    """Return an entry's bytes, with fixed values in place of random and time-dependent ones."""
+def encoded(version, transaction, previous):
+    """Return the bytes of its entry, with fixed values in place of random and time-dependent ones."""
+    document, _, features = astuple(encode_transaction(transaction))
     last_modified_us = None if version == 1 else 1_900_000_000_000_000 + version
     time = f"2030-03-17T17:46:{version:02d}+00:00"
     writer = "lakebed 0.0.1 on golden, pid 1"
-    entry = entries.Entry(version, f"{version:032x}", time, writer, last_modified_us, "", previous, tuple(documents))
-    return entries.encode(TABLE_ID, entry, b"".join(document + b"\n" for document in documents))
+    facts = (version, f"{version:032x}", time, writer, last_modified_us, "", previous)
+    return entries.encode(TABLE_ID, entries.Entry(*facts, (document,), features=features), document + b"\n")
 
 
 def write():
@@ -39,7 +42,7 @@ def write():
     transactions, states = everything()
     digest = ""
     for version, (transaction, state) in enumerate(zip(transactions, states, strict=True), 1):
-        data = encoded(version, [encode_transaction(transaction).document], digest)
+        data = encoded(version, transaction, digest)
         digest = entries.digest_of(data)
         storage.create(entry_name(PREFIX, version), data)
         if version == len(states) - 1:

@@ -41,7 +41,7 @@ SCRIPT = Path(second_reader.__file__)
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory):
-    """Tables of every merge mode that needs no function of the user's, and of every change that rows can go through."""
+    """Tables of every merge mode that is data alone, and of every change that rows can go through."""
     lake = lakebed.create(str(tmp_path_factory.mktemp("lake")))
     pipeline = Pipeline(lake, launcher=InProcess(workers=1))
     for build in BUILT:
@@ -156,6 +156,16 @@ def aggregates(lake, pipeline):
             upkeep(pipeline, table)
 
 
+def greatest(lake, pipeline):
+    """The query of a custom mode, which a reader runs over all rows of a partition, merged before or not."""
+    query = "SELECT k, at, max(v) AS v, min(w) AS w FROM rows GROUP BY k, at"
+    table = keyed(lake, "greatest", {"v": "int64", "w": "string"}, merge=lakebed.Custom(sql=query))
+    table.write(rows("abz", v=range(3), w="xyz"))
+    table.write(rows("acz", v=[10, 11, None], w=["w", None, "a"]))
+    upkeep(pipeline, table)
+    table.write(rows("cz", v=[20, 21], w="uv"))
+
+
 def filtered(lake, pipeline):
     table = keyed(lake, "filtered", {"v": "int64", "w": "string"})
     table.write(rows("abcz", v=[1, 2, None, 4], w="wxyz"))
@@ -235,7 +245,7 @@ def same_rows(root, table):
     return compared
 
 
-BUILT = (all_rows, newest, newest_by_sort_key, first_rows, aggregates, filtered, aged, truncated, wide)
+BUILT = (all_rows, newest, newest_by_sort_key, first_rows, aggregates, greatest, filtered, aged, truncated, wide)
 
 
 @pytest.mark.parametrize("name", [build.__name__ for build in BUILT])
@@ -268,8 +278,8 @@ def test_the_second_reader_prints_rows_as_json(lake):
 
 
 def test_the_second_reader_refuses_what_it_does_not_know(lake):
-    greatest = lakebed.Custom(sql="SELECT k, max(v) AS v FROM rows GROUP BY k")
-    table = lake.create_table("greatest", Schema({"k": "string"}, values={"v": "int64"}), merge=greatest)
+    table = lake.create_table("lengths", Schema({"k": "string"}, values={"v": "int64"}))
+    table.alter(SetFilter("length(k) > v"))
     table.write(pa.table({"k": ["a"], "v": [1]}))
-    with pytest.raises(second_reader.UnreadableError, match="function of the user's"):
-        second_reader.read(Path(lake.url.removeprefix("file://")), "greatest")
+    with pytest.raises(second_reader.UnreadableError, match=r"SQL that this reader lacks: length\(k\) > v"):
+        second_reader.read(Path(lake.url.removeprefix("file://")), "lengths")

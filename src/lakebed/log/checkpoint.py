@@ -64,14 +64,9 @@ class Manifest(Struct, frozen=True):
 
     @classmethod
     def of(
-        cls,
-        version: int,
-        entry_digest: str,
-        document: Mapping[str, Any],
-        segments: Mapping[str, Sequence[AnySegment]],
-        log: str,
+        cls, head: Head[Any], image: EncodedState[Any], segments: Mapping[str, Sequence[AnySegment]], log: str
     ) -> tuple[Manifest, bytes]:
-        """Return the manifest of a checkpoint of a log, and its bytes."""
+        """Return the manifest of a checkpoint of a log, and its bytes. ``image`` is the encoded state of the head."""
         named = {
             kind: [
                 base64.b64encode(segment).decode() if isinstance(segment, bytes) else astuple(segment)
@@ -79,8 +74,9 @@ class Manifest(Struct, frozen=True):
             ]
             for kind, stored in segments.items()
         }
-        data = entries.encode_checkpoint(log, version, entry_digest, {"state": document, "segments": named})
-        return cls(version, entry_digest, document, segments, _size(data, segments)), data
+        document = {"state": image.document, "segments": named}
+        data = entries.encode_checkpoint(log, head.version, head.digest, document, features=image.features)
+        return cls(head.version, head.digest, image.document, segments, _size(data, segments)), data
 
     @classmethod
     def read(cls, data: bytes, log: str) -> Manifest:
@@ -307,7 +303,7 @@ class Checkpoints(Generic[State]):
     def _replace(
         self, head: Head[State], image: EncodedState[State], stored: Mapping[str, Sequence[AnySegment]]
     ) -> None:
-        manifest, data = Manifest.of(head.version, head.digest, image.document, stored, self._identity)
+        manifest, data = Manifest.of(head, image, stored, self._identity)
         self._storage.replace(self._location.manifest, data)
         self._size_bytes = manifest.size_bytes
 

@@ -266,9 +266,8 @@ class LocalCommitter(Generic[State, Proposed, Change]):
         version, token, time = head.version + 1, clock.random_token(), clock.now().isoformat()
         documents = tuple(validated.documents)
         last_modified_us = self._last_modified_us(head.version, self.tail.last_modified_times.known)
-        entry = entries.Entry(
-            version, token, time, this_writer(), last_modified_us, "", head.digest, documents, sidecars
-        )
+        facts = (version, token, time, this_writer(), last_modified_us, "", head.digest)
+        entry = entries.Entry(*facts, documents, sidecars, tuple(validated.features))
         data = entries.encode(self._identity, entry, validated.body)
         if last_modified_us is not None:
             return PendingEntry(version, data, head.digest)

@@ -65,7 +65,8 @@ class Entry(Struct, frozen=True):
 
     ``id`` distinguishes it from other entries that were proposed for its version; ``time`` and ``writer`` are
     statements of the writer, for people. ``last_modified_us`` is the store's last-modified time of the *previous*
-    entry, in microseconds since 1970; None if the writer did not know it.
+    entry, in microseconds since 1970; None if the writer did not know it. ``features`` are those of
+    :data:`~lakebed.model.documents.FEATURES` that the transactions need.
     """
 
     version: int
@@ -77,6 +78,7 @@ class Entry(Struct, frozen=True):
     previous: str
     documents: tuple[bytes, ...]
     sidecars: tuple[SidecarReference, ...] = ()
+    features: tuple[str, ...] = ()
 
 
 class StoredEntry(Struct, frozen=True):
@@ -110,7 +112,7 @@ def encode(log: str, entry: Entry, body: bytes) -> bytes:
         "count": len(entry.documents),
         "previous": entry.previous,
     }
-    return encode_document(header, body)
+    return encode_document(header, body, features=entry.features)
 
 
 def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
@@ -137,7 +139,9 @@ def decode(data: bytes, log: str, version: int, previous: str | None) -> Entry:
         raise Code.ENTRY_DAMAGED(f"{name} {wrong}; {RESTORE}", log=log, version=version)
     facts = (header["id"], header["time"], header["writer"], header["last_modified_us"])
     sidecars = tuple(SidecarReference(*sidecar) for sidecar in header["sidecars"])
-    return Entry(version, *facts, digest_of(data), header["previous"], tuple(lines), sidecars)
+    return Entry(
+        version, *facts, digest_of(data), header["previous"], tuple(lines), sidecars, tuple(header["features"])
+    )
 
 
 def _is_valid(header: Mapping[str, Any], version: int) -> bool:
@@ -167,9 +171,12 @@ def naming(log: str, version: int) -> Iterator[None]:
         raise error.restated(text, log=log, version=version) from error.__cause__
 
 
-def encode_checkpoint(log: str, version: int, entry_digest: str, document: Any) -> bytes:
+def encode_checkpoint(
+    log: str, version: int, entry_digest: str, document: Any, *, features: Sequence[str] = ()
+) -> bytes:
     """Return the bytes of a checkpoint's manifest; replay begins after entry ``version``, of that ``entry_digest``."""
-    return encode_document({"log": log, "version": version, "entry_digest": entry_digest}, dump(document) + b"\n")
+    header = {"log": log, "version": version, "entry_digest": entry_digest}
+    return encode_document(header, dump(document) + b"\n", features=features)
 
 
 def decode_checkpoint(data: bytes, log: str) -> tuple[int, str, Mapping[str, Any]]:

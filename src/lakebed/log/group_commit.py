@@ -50,6 +50,7 @@ class Validated(Struct, Generic[State], frozen=True):
     documents: Sequence[bytes]
     body: bytes
     sidecars: Mapping[str, Sidecar]
+    features: Sequence[str]
     state: State
 
     def report(self) -> None:
@@ -67,6 +68,7 @@ def validate(
     documents: list[bytes] = []
     body = bytearray()
     sidecars: dict[str, Sidecar] = {}
+    features: list[str] = []
     for ticket in group:
         resolved = machine.resolve(ticket.proposal, state)
         if isinstance(resolved, Rejected):
@@ -106,8 +108,9 @@ def validate(
         documents += [one.document for one in encoded]
         body += lines
         sidecars = all_sidecars
+        features += [feature for one in encoded for feature in one.features if feature not in features]
         outcomes[ticket] = Committed(version)
-    return Validated(outcomes, documents, bytes(body), sidecars, state)
+    return Validated(outcomes, documents, bytes(body), sidecars, features, state)
 
 
 class NotAppended(Enum):

@@ -28,10 +28,19 @@ import xxhash
 from lakebed.errors import Code, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 FORMAT = 2
 """It may change without migration before the first release; every reader refuses a version that is not its own."""
+
+SQL_DIALECT = "sql-datafusion-1"
+"""The feature of a document that holds text in SQL, such as the predicate of a filter: its dialect and version.
+
+DataFusion's SQL, as docs/format.md describes it. When an upgrade of the engine gives a stored text another meaning, new
+documents get another feature, and a reader that knows only this one refuses them by name."""
+
+FEATURES = (SQL_DIALECT,)
+"""The features that this Lakebed knows."""
 
 RESTORE = "restore the object from a copy"
 
@@ -40,10 +49,13 @@ _DIGEST_DIGITS = 32
 _HIDDEN = b"?" * _DIGEST_DIGITS
 
 
-def encode_document(members: Mapping[str, Any], lines: bytes = b"") -> bytes:
-    """Return the bytes of a document: a header line with these members, and the lines that follow it."""
+def encode_document(members: Mapping[str, Any], lines: bytes = b"", *, features: Sequence[str] = ()) -> bytes:
+    """Return the bytes of a document: a header line with these members, and the lines that follow it.
+
+    ``features`` are those of :data:`FEATURES` that a reader of the document must know.
+    """
     assert not members.keys() & _OF_HEADER, "a member has the name of one of the header"
-    head = dump({"format": FORMAT, "features": [], "digest": _HIDDEN.decode(), **members}) + b"\n"
+    head = dump({"format": FORMAT, "features": list(features), "digest": _HIDDEN.decode(), **members}) + b"\n"
     hashed = xxhash.xxh3_128(head)
     hashed.update(lines)
     # The digits are the first member of a kind that can hold question marks.
@@ -68,7 +80,8 @@ def parse_header(line: bytes, name: str, remedy: str = RESTORE) -> Mapping[str, 
     """
     try:
         header = load(line)
-        version, features = header["format"], header["features"]
+        version = header["format"]
+        unknown = [feature for feature in header["features"] if feature not in FEATURES]
     except (ValueError, KeyError, TypeError) as error:
         raise Code.DOCUMENT_DAMAGED(f"{name} has no readable header; {remedy}", name=name) from error
     if type(version) is int and version < FORMAT:
@@ -77,10 +90,10 @@ def parse_header(line: bytes, name: str, remedy: str = RESTORE) -> Mapping[str, 
             "Lakebed that wrote them, and import them into a new instance",
             storage_format=version,
         )
-    if type(version) is not int or version > FORMAT or features:
-        needs = f"format {version}" + (f" with {', '.join(map(str, features))}" if features else "")
+    if type(version) is not int or version > FORMAT or unknown:
+        needs = f"format {version}" + (f" with {', '.join(map(str, unknown))}" if unknown else "")
         raise Code.FORMAT_TOO_NEW(
-            f"{name} is of {needs}; this Lakebed reads format {FORMAT}: upgrade",
+            f"{name} is of {needs}; this Lakebed reads format {FORMAT} with {', '.join(FEATURES)}: upgrade",
             storage_format=version,
         )
     return header  # type: ignore[no-any-return]

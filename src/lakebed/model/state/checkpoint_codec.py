@@ -34,7 +34,7 @@ from lakebed.model.state.fields import (
 )
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
-from lakebed.model.state.table_state import Fence, IngestRequest, TableState, ViewSource
+from lakebed.model.state.table_state import Fence, IngestRequest, TableState, ViewSource, sql_features
 from lakebed.model.state.transactions import JobDocument
 
 State = TypeVar("State")
@@ -43,11 +43,14 @@ V = TypeVar("V")
 
 
 class EncodedState(Struct, Generic[State], frozen=True):
-    """An encoded state. ``state`` equals the state that was encoded, and refers to these segments."""
+    """An encoded state. ``state`` equals the state that was encoded, and refers to these segments. ``features`` are
+    those that a reader of the document must know.
+    """
 
     state: State
     document: dict[str, Any]
     segments: Mapping[str, Sequence[Segment[Any, Any]]]
+    features: tuple[str, ...] = ()
 
 
 class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,7 +135,9 @@ def of_table(state: TableState) -> EncodedState[TableState]:
         merge=state.merge.document(),
         filter=stored_filter(state.row_filter),
     )
-    return EncodedState(rebased, checked(document), {kind: held.segments for kind, held in columns.items()})
+    segments = {kind: held.segments for kind, held in columns.items()}
+    features = sql_features(state.schemas, state.merge, state.row_filter, state.view)
+    return EncodedState(rebased, checked(document), segments, features)
 
 
 def rebase_table(state: TableState, then: TableState, rebased: TableState) -> TableState:

@@ -16,7 +16,8 @@ from msgspec import Struct
 from lakebed.model.documents import reading
 from lakebed.model.state import fields
 from lakebed.model.state.reference_lists import ReferenceCounts, Sidecars, count_references
-from lakebed.model.state.transactions import StoredTransaction
+from lakebed.model.state.table_state import sql_features
+from lakebed.model.state.transactions import AlterSchema, ChangeFilter, CreateTable, SetMerge, StoredTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,10 +26,11 @@ if TYPE_CHECKING:
 
 
 class Encoded(Struct, frozen=True):
-    """A transaction as it is written: its JSON, and the sidecars to which it refers."""
+    """A transaction as it is written: its JSON, the sidecars to which it refers, and the features that it needs."""
 
     document: bytes
     sidecars: Sidecars
+    features: tuple[str, ...] = ()
 
 
 class Outline(Struct, frozen=True):
@@ -47,7 +49,21 @@ def encode_transaction(transaction: Transaction) -> Encoded:
     """
     sidecars: Sidecars = {}
     document = transaction.document(sidecars)
-    return Encoded(fields.encode(document), sidecars)
+    return Encoded(fields.encode(document), sidecars, _features(transaction))
+
+
+def _features(transaction: Transaction) -> tuple[str, ...]:
+    match transaction:
+        case CreateTable():
+            return sql_features((transaction.schema,), transaction.merge, view=transaction.view)
+        case AlterSchema():
+            return sql_features((transaction.schema,), transaction.merge)
+        case SetMerge():
+            return sql_features((), transaction.mode)
+        case ChangeFilter():
+            return sql_features((), row_filter=transaction.filter)
+        case _:
+            return ()
 
 
 def decode_transaction(document: bytes, sidecars: Mapping[str, bytes] = MappingProxyType({})) -> Transaction:

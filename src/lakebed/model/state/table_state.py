@@ -13,7 +13,7 @@ transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +21,7 @@ from msgspec import Meta, Struct, field
 from rpds import HashTrieMap
 
 from lakebed.errors import Code
+from lakebed.model.documents import SQL_DIALECT
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
@@ -122,6 +123,17 @@ class ViewSource(Struct, frozen=True, omit_defaults=True):
     def _declared(self, source: TableState) -> tuple[Field, ...]:
         known = next((schema for schema in source.schemas if schema.version == self.schema), source.created)
         return known.fields
+
+
+def sql_features(
+    schemas: Sequence[Schema],
+    merge: MergeMode = KEEP_ALL,
+    row_filter: RowFilter = NO_FILTER,
+    view: ViewSource | None = None,
+) -> tuple[str, ...]:
+    """Return the feature that a document with these needs: the dialect of SQL, if a part of them is text in SQL."""
+    has_sql = bool(merge.query or row_filter.predicate or view) or any(schema.generated for schema in schemas)
+    return (SQL_DIALECT,) if has_sql else ()
 
 
 class Fence(Struct, frozen=True):

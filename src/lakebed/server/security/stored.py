@@ -32,7 +32,7 @@ from msgspec import Meta, Struct
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, Error, UnsupportedFormatError
 from lakebed.model.checks import TABLE_NAME, TAG_NAME, is_id, is_text, shown
-from lakebed.model.documents import decode_document, encode_document, reading
+from lakebed.model.documents import SQL_DIALECT, decode_document, encode_document, reading
 from lakebed.model.wording import did_you_mean
 from lakebed.server.security.principal import Principal
 from lakebed.server.security.roles import BUILT_IN, Role
@@ -122,7 +122,7 @@ def revoke_token(storage: Storage, token_id: str) -> None:
 
 def create_role(storage: Storage, role: Role) -> None:
     """Store a role. Raises ExistsError if the name is taken."""
-    name, data = _role_name(role.name), encode_document(role.to_json())
+    name, data = _role_name(role.name), _encoded(role)
     if role.name in BUILT_IN or not is_stored(storage, name, data):
         raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
 
@@ -131,7 +131,7 @@ def put_role(storage: Storage, role: Role) -> None:
     """Store a role, in place of the one of that name if there is one. Raises ExistsError for a built-in role."""
     if role.name in BUILT_IN:
         raise Code.ROLE_EXISTS(f"the role {role.name!r} is built in; choose another name")
-    storage.replace(_role_name(role.name), encode_document(role.to_json()))
+    storage.replace(_role_name(role.name), _encoded(role))
 
 
 def drop_role(storage: Storage, name: str) -> None:
@@ -293,6 +293,10 @@ def _stored_roles(storage: Storage) -> Iterator[tuple[str, bytes]]:
         data = storage.get(one.name)
         if data is not None:
             yield one.name.removeprefix(f"{_ROLES}/").removesuffix(".json"), data
+
+
+def _encoded(role: Role) -> bytes:
+    return encode_document(role.to_json(), features=[SQL_DIALECT] if role.where or role.masks else [])
 
 
 def _role_of(name: str, data: bytes) -> Role:

@@ -20,7 +20,7 @@ an object that was altered; NotFoundError. Source: docs/format.md 12.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,7 +30,7 @@ from msgspec import Struct
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.model.checks import is_id
-from lakebed.model.documents import decode_document, encode_document, reading
+from lakebed.model.documents import SQL_DIALECT, decode_document, encode_document, reading
 from lakebed.model.files import QUERIES_FOLDER, query_object, query_of
 from lakebed.storage.retries import is_stored
 from lakebed.table.tracker.runs import RunError, RunPlace
@@ -177,7 +177,8 @@ class QueryObjects:
 
     def submit(self, query: SubmittedQuery) -> bool:
         """Record a query; False if there is one with its id."""
-        return self._create(query.id, QUERY, query)
+        has_sql = query.statement is not None or bool(query.scan and query.scan.where)
+        return self._create(query.id, QUERY, query, [SQL_DIALECT] if has_sql else [])
 
     def claim(self, query: str, attempt: QueryAttempt) -> bool:
         """Begin an attempt; False if another process has begun it."""
@@ -248,8 +249,8 @@ class QueryObjects:
 
     # -- within ---------------------------------------------------------------------------------------------------
 
-    def _create(self, query: str, name: str, document: Struct) -> bool:
-        return is_stored(self.storage, query_object(query, name), _encoded(document))
+    def _create(self, query: str, name: str, document: Struct, features: Sequence[str] = ()) -> bool:
+        return is_stored(self.storage, query_object(query, name), _encoded(document, features))
 
     def _read(self, query: str, name: str, kind: type[Document]) -> Document | None:
         target = query_object(query, name)
@@ -260,8 +261,8 @@ class QueryObjects:
             return msgspec.convert(decode_document(data, self.storage.object_url(target)), kind)
 
 
-def _encoded(document: Struct) -> bytes:
-    return encode_document(msgspec.to_builtins(document))
+def _encoded(document: Struct, features: Sequence[str] = ()) -> bytes:
+    return encode_document(msgspec.to_builtins(document), features=features)
 
 
 def shown_state(query: SubmittedQuery, attempt: QueryAttempt | None, end: QueryEnd | None) -> QueryState:
