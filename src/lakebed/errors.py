@@ -189,6 +189,7 @@ class Code(StrEnum):
     ORPHANS_DOUBTFUL = "orphans_doubtful", "rejected"
     ROWS_NOT_ERASED = "rows_not_erased", "rejected"
     JOB_NOT_PARKED = "job_not_parked", "rejected"
+    ROWS_NOT_MERGED = "rows_not_merged", "rejected"
 
     # AccessError
     NOT_AUTHENTICATED = "not_authenticated", "access"

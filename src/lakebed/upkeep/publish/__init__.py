@@ -1,0 +1,1 @@
+"""Publication: writes the versions of a table as metadata of Apache Iceberg, so that other engines read its files."""
