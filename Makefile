@@ -26,6 +26,8 @@ TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walk
 # The folders that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
+# The folders that need only Python.
+TESTS_OF_PYTHON := tests/pure tests/tables tests/processes
 # A worker takes one file at a time, in the order of tests/conftest.py, which sets the number of workers; few, because
 # some tests start servers.
 SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
@@ -67,17 +69,21 @@ coverage: $(STAMP) ## Run test-core and fail if too few branches are covered
 	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) --cov --cov-report= $(TESTS_OF_CORE) </dev/null
 	@$(BIN)/coverage json --quiet -o .coverage.json && $(BIN)/python scripts/check_coverage.py .coverage.json
 
+.PHONY: test-pure
+test-pure: $(STAMP) ## Run the tests that need no disk and no other process: some seconds
+	@$(BIN)/python -m pytest -q $(SPREAD) tests/pure </dev/null
+
 .PHONY: test-unit
-test-unit: $(STAMP) ## Run the tests that take seconds and need only Python
-	@$(BIN)/python -m pytest -q $(SPREAD) tests/unit </dev/null
+test-unit: $(STAMP) ## Run the tests of modules, tables and processes, which need only Python
+	@$(BIN)/python -m pytest -q $(SPREAD) $(TESTS_OF_PYTHON) </dev/null
 
 .PHONY: test-python
-test-python: ## Run the unit tests on another Python: make test-python PYTHON=python3.14
+test-python: ## Run test-unit on another Python: make test-python PYTHON=python3.14
 	@"$(PYTHON)" -m venv .venv-other
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --requirement requirements-build.lock
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --require-hashes --no-build-isolation --requirement requirements.lock
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
-	@.venv-other/bin/python -m pytest -q $(SPREAD) tests/unit </dev/null
+	@.venv-other/bin/python -m pytest -q $(SPREAD) $(TESTS_OF_PYTHON) </dev/null
 
 .PHONY: test-walks
 test-walks: $(STAMP) ## Run the first steps of a new user, from the built wheel in empty environments
@@ -91,8 +97,8 @@ test-lowest: $(STAMP) ## Run some unit tests with the lowest versions of PyArrow
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python --resolution lowest-direct --editable .
 	@$(BIN)/uv pip install --quiet --python $(LOWEST)/bin/python duckdb hypothesis 'pandas<3' polars pydantic pytest \
 	    pytest-xdist zstandard
-	@$(LOWEST)/bin/python -m pytest -q tests/unit/read tests/unit/ingest tests/unit/sorting \
-	    tests/unit/merging tests/unit/test_table.py </dev/null
+	@$(LOWEST)/bin/python -m pytest -q $(wildcard $(foreach area,read ingest sorting merging,$(addsuffix /$(area),$(TESTS_OF_PYTHON)))) \
+	    tests/tables/test_table.py </dev/null
 
 # Without streams, which need a later version (docs/compatibility.md).
 SPARK_OLDEST := .venv-spark-oldest
@@ -115,7 +121,7 @@ test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure
 
 .PHONY: test-deploy
 test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
-	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/unit/deploy tests/walks/test_image.py </dev/null
+	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/processes/deploy tests/walks/test_image.py </dev/null
 
 .PHONY: check
 check: $(STAMP) ## Check lint, format, types, and the direction of imports
@@ -145,7 +151,7 @@ bench: $(STAMP) ## Run the benchmarks, each with its peers in the same run
 soak: $(STAMP) ## Run a million random schedules of the protocol, random steps and tables, more examples of each property, and the slow tests
 	@$(BIN)/python -m pytest -q tests/model --protocol-schedules 1000000 --hypothesis-profile nightly </dev/null
 	@$(BIN)/python -m pytest -q tests/adversarial/test_merging_machine.py --hypothesis-profile nightly </dev/null
-	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly tests/unit </dev/null
+	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly $(TESTS_OF_PYTHON) </dev/null
 	@$(BIN)/python -m tests.adversarial.test_random_tables 1000 1400
 	@$(BIN)/python -m tests.adversarial.test_random_predicates 1000000 1000
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null

@@ -26,7 +26,7 @@ from lakebed.server.service.service import Service
 from tests import jupyter
 from tests.browser import take_pictures
 from tests.browser.lake import make_lake
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
 
 ROOT = Path(__file__).parents[1]
 

@@ -33,8 +33,8 @@ from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.merging_interfaces import GROUPS, INTERFACES, NUMBERS, Interface, Visit, applied, scan
 from tests.adversarial.merging_oracle import Event, Key, Mode, Oracle, Row, in_order
-from tests.unit.cases import rewritten
-from tests.unit.read.merging_tables import reading_by
+from tests.tables.cases import rewritten
+from tests.tables.read.merging_tables import reading_by
 
 MODES = {
     "keep all": KeepAll(),

@@ -35,8 +35,8 @@ from lakebed.table.instance import Instance
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
 from lakebed.upkeep.migration.run import Selection
-from tests.unit.retention.cases import Killed
-from tests.unit.spark.sessions import Session, attempted
+from tests.tables.retention.cases import Killed
+from tests.tables.spark.sessions import Session, attempted
 
 
 @contextlib.contextmanager

@@ -37,8 +37,8 @@ from lakebed.upkeep.view_feed import refresh
 from tests.adversarial import spark_operations
 from tests.adversarial.torture import merge
 from tests.clocks import set_clock
-from tests.unit.cases import rewritten
-from tests.unit.retention.cases import AT_ONCE, Killed, let_time_pass
+from tests.tables.cases import rewritten
+from tests.tables.retention.cases import AT_ONCE, Killed, let_time_pass
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64", "w": "string"})
 VIEW = "SELECT w, count(*) AS n FROM source GROUP BY w"

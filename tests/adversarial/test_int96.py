@@ -16,7 +16,7 @@ from lakebed.upkeep.migration.run import Selection, migrate
 from lakebed.write.attach import check_sorted
 from lakebed.write.conformer import Conformer
 from lakebed.write.sources import find_files, read_file
-from tests.unit.ingest.cases import ingested
+from tests.tables.ingest.cases import ingested
 
 DAY_NS = 86_400 * 10**9
 JULIAN = 2_440_588

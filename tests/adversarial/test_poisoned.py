@@ -20,7 +20,7 @@ from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
 from tests.adversarial.tables import assert_whole
 from tests.documents import rewritten
-from tests.unit.ingest.cases import ingested, put
+from tests.tables.ingest.cases import ingested, put
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

@@ -33,7 +33,7 @@ from lakebed.write.conformer import Conformer
 from lakebed.write.python_data import open_stream
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.source_rows import conformed
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
 
 BERLIN = ZoneInfo("Europe/Berlin")
 EAST = dt.timezone(dt.timedelta(hours=2))

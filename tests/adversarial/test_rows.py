@@ -22,8 +22,8 @@ from lakebed.upkeep.compaction.run import prepare, run_merge_task
 from lakebed.write.attach import check_sorted
 from lakebed.write.conformer import REASON, Conformer
 from lakebed.write.run import send_run
-from tests.unit.cases import compact
-from tests.unit.ingest.cases import ingested
+from tests.tables.cases import compact
+from tests.tables.ingest.cases import ingested
 
 LAYOUTS = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary(), pa.string_view(): pa.binary_view()}
 

@@ -41,7 +41,7 @@ from lakebed.model.state.transactions import (
     resolve,
 )
 from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField
-from tests.unit.state.cases import job, key, new_file
+from tests.pure.state.cases import job, key, new_file
 
 SCHEMA = Schema(
     (Field(1, "k", pa.string()),),

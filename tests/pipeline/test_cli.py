@@ -16,8 +16,8 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from tests.spark.commands import ROWS, counted, ran, table_beside_files
+from tests.tables.cli.shapes import differences, documented
 from tests.terminals import set_stdin
-from tests.unit.cli.shapes import differences, documented
 from tests.workers import shared_workers
 
 

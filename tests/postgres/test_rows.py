@@ -16,8 +16,8 @@ from lakebed.model.state.transactions import CreateTable
 from lakebed.storage import connect, contract
 from lakebed.storage.contract import OBJECT_BYTES_MAX, PutOutcome
 from lakebed.testing.logs import LogUrl
-from tests.unit.log.cases import LOG, adding
-from tests.unit.state.cases import SCHEMA as STATE_SCHEMA
+from tests.pure.state.cases import SCHEMA as STATE_SCHEMA
+from tests.tables.log.cases import LOG, adding
 
 SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
 

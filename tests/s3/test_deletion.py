@@ -11,7 +11,7 @@ from lakebed.model.files import data_folder, data_object, pin_folder
 from lakebed.read.snapshot.pins import read_pins
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
-from tests.unit.cases import compact
+from tests.tables.cases import compact
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

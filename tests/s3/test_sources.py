@@ -11,8 +11,8 @@ from lakebed import UsageError
 from lakebed.storage import connect
 from lakebed.write.conformer import Conformer
 from lakebed.write.sources import find_files, read_file, why_changed
-from tests.unit.ingest.cases import ingested, standings
-from tests.unit.retention.cases import SCHEMA, letters, made, rows
+from tests.tables.ingest.cases import ingested, standings
+from tests.tables.retention.cases import SCHEMA, letters, made, rows
 
 
 @pytest.fixture

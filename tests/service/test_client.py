@@ -28,7 +28,7 @@ from lakebed.server.security.roles import Role
 from lakebed.table.client.remote_instance import RemoteInstance
 from lakebed.table.client.remote_table import RemoteSnapshot, RemoteTable
 from tests import pages
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
 
 SCHEMA = lakebed.Schema(
     {"place": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"x": "double", "b": "binary"}

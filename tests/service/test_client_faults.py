@@ -14,7 +14,7 @@ import pytest
 import lakebed
 from lakebed.errors import Code
 from lakebed.table.client.remote_rows import encoded
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
 
 ARROW = "application/vnd.apache.arrow.stream"
 

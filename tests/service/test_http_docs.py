@@ -1,6 +1,6 @@
 """The examples of docs/http.md run as they are, in the order of the page.
 
-That each operation has one is a test of tests/unit/test_reference_pages.py.
+That each operation has one is a test of tests/processes/test_reference_pages.py.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 import lakebed
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import RequestLimits, make_app
-from tests.unit.web.cases import ROWS, SCHEMA
+from tests.tables.web.cases import ROWS, SCHEMA
 
 if TYPE_CHECKING:
     from schemathesis.core.transport import Response

@@ -39,8 +39,8 @@ from lakebed.table.tracker.submitted_queries import AskedScan, QueryAttempt, Que
 from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
 from lakebed.upkeep.retention.erasure.plan import Where
 from lakebed.upkeep.retention.run import gc
-from tests.unit.cli.shapes import differences, documented
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
+from tests.tables.cli.shapes import differences, documented
 from tests.waiting import until
 
 LIMITS = QueryLimits(running_max=1, kept_s=100, statement_memory_bytes=2**30, statement_s=60)

@@ -15,7 +15,7 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
-from tests.unit.cli.shapes import differences, documented
+from tests.tables.cli.shapes import differences, documented
 
 ROWS = 3_000
 

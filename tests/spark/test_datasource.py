@@ -1,6 +1,6 @@
 """The data source under Spark: found by its name, planned, pushed into, and used from SQL.
 
-What needs no Spark to be seen is in tests/unit/spark/test_datasource.py.
+What needs no Spark to be seen is in tests/processes/spark/test_datasource.py.
 """
 
 import pyarrow as pa

@@ -1,13 +1,13 @@
 """Columns that a table lacks, brought by Spark: frames, shuffled ingest jobs, and the data source.
 
-What needs no JVM: tests/unit/spark/test_growth.py.
+What needs no JVM: tests/tables/spark/test_growth.py.
 """
 
 import pytest
 
 from lakebed import Schema
 from tests.spark.cases import writes_streams
-from tests.unit.ingest.columns import fields, put, read, rows
+from tests.tables.ingest.columns import fields, put, read, rows
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

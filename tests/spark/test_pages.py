@@ -1,6 +1,6 @@
 """The code of docs/import.md, docs/spark.md, docs/streaming.md and docs/clusters.md, on the session of all tests.
 
-Only addresses are changed. Commands that need another cluster are parsed by tests/unit/test_docs.py.
+Only addresses are changed. Commands that need another cluster are parsed by tests/processes/test_docs.py.
 """
 
 from __future__ import annotations

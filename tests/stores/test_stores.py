@@ -20,7 +20,7 @@ from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.proxy import FaultyProxy
 from tests.adversarial.torture import Config, tortured
 from tests.orphans import delete_orphans
-from tests.unit.cases import compact
+from tests.tables.cases import compact
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.deploy.test_files import DEPLOY, ROOT, instructions
+from tests.processes.deploy.test_files import DEPLOY, ROOT, instructions
 
 TOOLS = ("debootstrap", "chroot", "unshare", "ip")
 PLACES = [

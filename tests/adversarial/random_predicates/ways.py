@@ -19,7 +19,7 @@ from lakebed.table.restricted_table import RestrictedTable
 from tests.adversarial.random_predicates.kinds import KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth
 from tests.adversarial.random_predicates.terms import Row
-from tests.unit.cases import rewritten
+from tests.tables.cases import rewritten
 
 ROWS = 36
 

@@ -40,8 +40,8 @@ from tests.adversarial.random_tables.conditions import condition
 from tests.adversarial.random_tables.kinds import KINDS, ORDERED, PER_SECOND
 from tests.adversarial.random_tables.model import Column, Model, Row, texts
 from tests.adversarial.random_tables.readers import READERS, Reader, Visit, Ways, scan_all
-from tests.unit.cases import rewritten
-from tests.unit.read.merging_tables import reading_by
+from tests.tables.cases import rewritten
+from tests.tables.read.merging_tables import reading_by
 
 MODES: dict[str, Any] = {
     "keep all": KeepAll(), "latest": Latest(), "first": First(), "newest": Latest(by="sort_key"),

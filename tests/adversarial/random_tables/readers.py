@@ -32,7 +32,7 @@ from lakebed.upkeep.export.run import ExportRequest, run_export_task
 from lakebed.upkeep.export.run import export as run_export
 from tests.adversarial.random_tables.conditions import condition
 from tests.adversarial.random_tables.model import Model, Row, same, texts
-from tests.unit.web.serving import serving
+from tests.processes.web.serving import serving
 
 
 @dataclass

@@ -7,7 +7,7 @@ pages that may hold the key are then decoded at once, and searched by bisection.
 Core type: :class:`PointLookup`. :meth:`PointLookup.get` is the path of ``Table.get``; scans of a
 single key use :meth:`PointLookup.read` as well.
 
-Rules: a warm lookup makes few Python calls, which ``tests/unit/test_calls.py`` counts, so it avoids generators and
+Rules: a warm lookup makes few Python calls, which ``tests/tables/test_calls.py`` counts, so it avoids generators and
 context managers. What it leaves to the reader it returns as a value: :class:`TooMuch` for keys with very many rows and
 for nested columns, :class:`SomeHidden` for files with rows that the table's filter hides.
 

@@ -1,0 +1,69 @@
+"""Every handle of a table has the same rows and errors: of the library and of a service, of all rows and of a part."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed.model.policies import Policy
+from lakebed.table.restricted_table import RestrictedTable
+from lakebed.testing.table_handles import ROWS, SCHEMA, TableHandleConformance
+from tests.processes.web.serving import serving
+
+HIDDEN = pa.table(
+    {"place": ["a", "bb", "z"], "day": [1, 1, 1], "hour": [8, 1, 1], "x": [-1.0, -2.0, -3.0]}, schema=SCHEMA.arrow
+)
+"""Rows between those of the suite, and beside them."""
+
+
+@pytest.fixture(scope="module")
+def lake(tmp_path_factory):
+    made = lakebed.create(str(tmp_path_factory.mktemp("lake")))
+    table, mixed = made.create_table("t", SCHEMA), made.create_table("mixed", SCHEMA)
+    for part in (ROWS.slice(0, 2), ROWS.slice(2)):
+        table.write(part)
+    mixed.write(pa.concat_tables([ROWS, HIDDEN]))
+    return made
+
+
+class TestTable(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, lake):
+        return lake["t"]
+
+
+class TestSnapshot(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, lake):
+        return lake["t"].snapshot()
+
+
+class TestRestrictedTable(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, lake):
+        return RestrictedTable(lake["mixed"], Policy(wheres=("x IS NULL OR x > 0",)))
+
+
+class TestRestrictedSnapshot(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, lake):
+        return RestrictedTable(lake["mixed"], Policy(wheres=("x IS NULL OR x > 0",))).snapshot()
+
+
+@pytest.fixture(scope="module")
+def connected(lake):
+    with serving(lake) as url, lakebed.connect(url) as made:
+        yield made
+
+
+class TestRemoteTable(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, connected):
+        return connected["t"]
+
+
+class TestRemoteSnapshot(TableHandleConformance):
+    @pytest.fixture
+    def handle(self, connected):
+        return connected["t"].snapshot()

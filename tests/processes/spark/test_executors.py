@@ -1,0 +1,39 @@
+"""Every executor passes the suite of its port; :mod:`tests.spark.test_executor` has that on Spark's JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from lakebed.jobs.this_thread import ThisThread
+from lakebed.jobs.worker_pool import WorkerPool
+from lakebed.spark.spark_executor import SparkExecutor
+from lakebed.testing.executors import ExecutorConformance
+from tests.tables.spark.sessions import Session
+
+
+class TestThisThread(ExecutorConformance):
+    tasks_have_processes = False
+
+    @pytest.fixture
+    def executor(self) -> ThisThread:
+        return ThisThread()
+
+
+class TestWorkerPool(ExecutorConformance):
+    @pytest.fixture
+    def executor(self) -> Iterator[WorkerPool]:
+        pool = WorkerPool(2)
+        yield pool
+        pool.close()
+
+
+class TestSparkWithoutJvm(ExecutorConformance):
+    tasks_have_processes = False
+
+    @pytest.fixture
+    def executor(self) -> SparkExecutor:
+        made: Any = SparkExecutor(Session, given=Session())  # type: ignore[arg-type]
+        return made

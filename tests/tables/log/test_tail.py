@@ -1,0 +1,79 @@
+"""The head goes on and rests on checkpoints while entries are under way, of which the last is never proven."""
+
+import threading
+
+import pytest
+
+from lakebed.errors import Code
+from lakebed.log.outcomes import Committed
+from lakebed.model.files import log_start_name, sidecar_folder
+from lakebed.model.state import reference_lists
+from lakebed.testing.faults import CountingStorage
+from tests.tables.log.cases import LOG, adding, created, log_on
+
+
+class Overlapping(CountingStorage):
+    """A store where a thread's look at the log start stands still until it is let go."""
+
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.looks, self.go_on, self.lost = {}, {}, set()
+
+    def get(self, name):
+        if name in self.lost:
+            raise Code.STORE_UNAVAILABLE(f"{name} is out of reach", transient=True)
+        if name == log_start_name(LOG) and (mine := threading.current_thread().name) in self.looks:
+            self.looks[mine].set()
+            self.go_on[mine].wait(120)
+        return super().get(name)
+
+
+def overlapping(log, storage, proposals):
+    """Commit them so that each is proven once the next one's entry is put; yields after each."""
+    before, outcomes = None, []
+    for version, proposal in enumerate(proposals):
+        name = f"commit {version}"
+        storage.looks[name], storage.go_on[name] = threading.Event(), threading.Event()
+        thread = threading.Thread(target=lambda proposal=proposal: outcomes.append(log.commit(proposal)), name=name)
+        thread.start()
+        assert storage.looks[name].wait(120)
+        if before:
+            storage.go_on[before.name].set()
+            before.join()
+            yield outcomes[-1]
+        before = thread
+    storage.go_on[before.name].set()
+    before.join()
+    yield outcomes[-1]
+
+
+@pytest.mark.usefixtures("real_waiting")
+def test_the_head_rests_on_each_checkpoint_though_there_is_always_an_entry_under_way(store):
+    """Else the memory of a busy table would grow until a moment without a commit."""
+    created(store)
+    storage = Overlapping(store)
+    log = log_on(storage)
+    log.follow()
+    versions = set()
+    for outcome in overlapping(log, storage, [adding(f"f{count}") for count in range(60)]):
+        assert isinstance(outcome, Committed)
+        versions.add(resting := log.checkpoints.read().version)
+        assert len(log.head.state.files.changes) <= log.head.version - resting
+    assert len(versions) > 3
+    assert log.head.state == log_on(store).follow()
+
+
+@pytest.mark.usefixtures("real_waiting")
+def test_a_sidecar_out_of_reach_keeps_no_entry_back(store, monkeypatch):
+    """The state is as right where it does not rest on the checkpoint; what puts it there may fail."""
+    monkeypatch.setattr(reference_lists, "INLINE_MAX", 0)
+    created(store)
+    storage = Overlapping(store)
+    log = log_on(storage)
+    log.follow()
+    for outcome in overlapping(log, storage, [adding(f"f{count}") for count in range(12)]):
+        assert isinstance(outcome, Committed)
+        storage.lost = {listed.name for listed in store.list(sidecar_folder(LOG))}
+    assert storage.lost
+    assert len(log.head.state.files.changes) > log.head.version - log.checkpoints.read().version
+    assert log.head.state == log_on(store).follow()

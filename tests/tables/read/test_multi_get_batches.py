@@ -1,0 +1,142 @@
+"""Rows of many keys: which pages are decoded for them, counted."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import Schema
+from lakebed.files.parquet.read_cache import ReadStatistics
+from lakebed.model.keys import ALL_KEYS
+from lakebed.read.rows import multi_get_batches
+from lakebed.read.rows.multi_get import PartKeys
+from lakebed.read.rows.multi_get_batches import _Batch, read_keys
+from lakebed.read.rows.request import KeyList, ReadLimits, ReadRequest
+from tests.tables.read.cases import files_kept_in
+
+ROWS = 5_000
+PAGES = ROWS // 100
+SCHEMA = Schema({"k": "int64"}, {"s": "int64"}, {"v": "string"})
+SMALL = {"page_rows": 100, "row_group_rows": 1_000}
+
+
+def rows(keys, first=0):
+    keys = list(keys)
+    sorts = range(first, first + len(keys))
+    return pa.table({"k": keys, "s": sorts, "v": [f"{key}-{sort}" for key, sort in zip(keys, sorts, strict=True)]})
+
+
+@pytest.fixture
+def instance(tmp_path):
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def table(instance):
+    """One file of the even keys: five row groups of ten pages each."""
+    table = instance.create_table("t", SCHEMA, settings=SMALL)
+    table.write(rows(range(0, 2 * ROWS, 2)))
+    return table
+
+
+@pytest.fixture
+def bunched(monkeypatch):
+    """How many rows each bunch found."""
+    found = []
+    read = _Batch.read
+    monkeypatch.setattr(_Batch, "read", lambda self: (got := read(self), found.append(got[0].num_rows))[0])
+    return found
+
+
+def asked(table, keys, columns=SCHEMA.names):
+    snapshot = table.snapshot()
+    statistics = ReadStatistics()
+    encoded = sorted(table.schema.codec.encode_key((key,)) for key in keys)
+    return snapshot.reader.get_many(snapshot.state, encoded, list(columns), statistics), statistics
+
+
+@pytest.mark.parametrize("every", [1, 3, 50, 130, 2_000])
+def test_no_page_is_decoded_twice_and_none_without_a_key(table, bunched, every):
+    """However many the keys: pages of each column at most, and as many as have a key."""
+    table.reader.limits = ReadLimits(multi_get_rows=300)
+    keys = range(0, 2 * ROWS, 2 * every)
+    found, statistics = asked(table, keys)
+    assert found.column("k").to_pylist() == list(keys)
+    assert found.column("v").to_pylist() == [f"{key}-{key // 2}" for key in keys]
+    assert statistics.pages == 3 * len({key // 200 for key in keys})
+    assert (len(bunched) > 10) == (every <= 130)
+
+
+def test_a_few_keys_wherever_they_lie_are_one_bunch_and_no_threads(table, bunched, monkeypatch):
+    monkeypatch.setattr(multi_get_batches, "ThreadPoolExecutor", None)
+    found, statistics = asked(table, range(0, 2 * ROWS, 1_000))
+    assert found.num_rows == 10
+    assert bunched == [10]
+    assert (statistics.pages, statistics.row_groups, len(statistics.files)) == (3 * 10, 5, 1)
+    assert asked(table, [])[0].num_rows == 0
+
+
+def test_keys_that_are_not_there_cost_a_look_at_the_filters(table):
+    found, statistics = asked(table, range(1, 2 * ROWS, 40))
+    assert found.num_rows == 0
+    # One in a thousand is taken for one that is there.
+    assert statistics.pages <= 3 * 3
+
+
+def test_among_files_that_overlap_only_those_with_a_key_are_read(instance):
+    table = instance.create_table("over", SCHEMA, settings=SMALL)
+    for first in range(20):
+        table.write(rows(range(first, 20_000, 20), 20_000 * first))
+    keys = range(7, 20_000, 2_000)
+    found, statistics = asked(table, keys)
+    assert found.column("k").to_pylist() == list(keys)
+    assert len(statistics.files) <= 2
+    assert statistics.pages <= 3 * 12
+
+
+def test_files_of_one_run_are_not_asked_as_if_they_overlapped(instance):
+    """They are two parts, in which nothing has to be put in order."""
+    table = instance.create_table("run", SCHEMA, settings=SMALL)
+    for begin in (0, 1_000):
+        table.write(rows(range(begin, begin + 1_000), begin))
+    found, statistics = asked(table, [5, 1_005, 999, 1_000], ["v"])
+    assert found.column("v").to_pylist() == ["5-5", "999-999", "1000-1000", "1005-1005"]
+    # The sort key is not needed.
+    assert statistics.pages == 2 * 3
+
+
+def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(instance):
+    table = instance.create_table("same", SCHEMA, settings=SMALL)
+    table.reader.limits = ReadLimits(multi_get_rows=100)
+    for first in range(3):
+        table.write(rows([1] * 50 + [2] * 450 + [3] * 50, 1_000 * first))
+    found, _ = asked(table, [2, 3, 4])
+    assert found.column("k").to_pylist() == [2] * 1_350 + [3] * 150
+    assert found.column("s").to_pylist() == sorted(found.column("s")[:1_350].to_pylist()) + sorted(
+        found.column("s")[1_350:].to_pylist()
+    )
+
+
+def test_of_wide_columns_only_pages_with_a_row_to_return_are_decoded(instance):
+    """Their pages are cut by bytes, so they end elsewhere."""
+    table = instance.create_table("wide", SCHEMA, settings={**SMALL, "page_bytes": 1024})
+    table.write(pa.table({"k": range(1_000), "s": range(1_000), "v": [f"{n:0300d}" for n in range(1_000)]}))
+    found, statistics = asked(table, [7, 8, 503], ["k", "v"])
+    assert found.column("v").to_pylist() == [f"{n:0300d}" for n in (7, 8, 503)]
+    assert statistics.pages <= 2 + 4
+
+
+def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_another(instance):
+    """An old file's rows below 50 are a newer one's now; the page with 50 has some of them still."""
+    table = instance.create_table("partitions", SCHEMA, settings=SMALL)
+    table.write(rows(range(100)))
+    table.write(rows(range(50), 1_000))
+    snapshot = table.snapshot()
+    old, new = sorted(snapshot.state.files_of(1), key=lambda file: -file.rows)
+    opened = {file.id: snapshot.reader.open(file, SCHEMA) for file in (old, new)}
+    keys = [SCHEMA.codec.encode_key((n,)) for n in (48, 49, 50, 51)]
+    request = ReadRequest(table.schema, ALL_KEYS, ("v",), key_list=KeyList.of(table.schema, keys))
+    parts = [PartKeys(1, 0, 2, (new,)), PartKeys(2, 2, 4, (old,))]
+    found = read_keys(parts, opened, request, files_kept_in())
+    assert found.column("v").to_pylist() == ["48-1048", "49-1049", "50-50", "51-51"]

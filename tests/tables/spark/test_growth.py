@@ -1,0 +1,100 @@
+"""A bulk import into a table that takes new columns, with both sides of its shuffle in this process."""
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
+from lakebed.jobs.executor import Root
+from lakebed.spark import bulk_import
+from lakebed.spark.bulk_import import Importer
+from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
+from lakebed.write.imports import SourceReading
+from tests.tables.ingest.columns import fields, put, read, rows
+
+
+@pytest.fixture
+def table(tmp_path):
+    schema = Schema({"k": "string"}, values={"v": "int64"})
+    return lakebed.create(tmp_path / "lake").create_table("t", schema, settings={"schema_growth": "add"})
+
+
+@pytest.fixture
+def importer(table, tmp_path, monkeypatch):
+    """An importer of two reducers."""
+
+    def exchange(_, found, shuffle):
+        tasks = enumerate(found.tasks)
+        sent = []
+        for number, task in tasks:
+            read = RowsRead()
+            sent += send_pieces(number, found.chunks(task, shuffle, read), shuffle, read)
+        made = []
+        for reducer in range(len(shuffle.boundaries) + 1):
+            scratch = tmp_path / f"{shuffle.job}-{reducer}"
+            scratch.mkdir()
+            own = [row for row in sent if row.column("reducer")[0].as_py() == reducer]
+            _, result = merge_pieces(own, shuffle, scratch)
+            made += [] if result is None else [(reducer, result)]
+        return settle(dict(enumerate(found.rows)), made)
+
+    monkeypatch.setattr(Importer, "_exchange", exchange)
+    monkeypatch.setattr(Importer, "_cores", lambda _: 2)
+    monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
+    return Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+
+
+def test_the_columns_of_all_files_are_added_in_the_entry_of_their_rows(importer, table, tmp_path):
+    source = put(
+        tmp_path / "in", rows("b", x=pa.array([1], pa.int32())), rows("a", x=[2], y=["t"]), rows("c", n=pa.nulls(1))
+    )
+    before = table.version
+    report = importer.run(source, "parquet", None)
+    assert (report.rows, report.files, report.version) == (3, 2, before + 1)
+    assert fields(table) == ["v: int64", "x: int64", "y: string"]
+    assert read(table) == ["k=a x=2 y=t", "k=b x=1", "k=c"]
+    again = importer.run(put(tmp_path / "more", rows("d", q=[5], v2=[6])), "parquet", "job", SourceReading({"v": "v2"}))
+    assert again.version == before + 2
+    assert fields(table) == ["v: int64", "x: int64", "y: string", "q: int64"]
+    assert read(table)[-1] == "k=d v=6 q=5"
+    assert table.verify(files=True, deep=True).sound
+
+
+def test_columns_that_do_not_fit_add_nothing(importer, table, tmp_path):
+    before = table.version
+    with pytest.raises(SchemaMismatchError, match=r"1\.parquet: column x is string, and in .*0\.parquet it is int64"):
+        importer.run(put(tmp_path / "two", rows("a", x=[1]), rows("b", x=["t"])), "parquet", None)
+    with pytest.raises(SchemaMismatchError, match="column v is string; the table has int64"):
+        importer.run(put(tmp_path / "old", rows("a", v=["t"], x=[1])), "parquet", None)
+    table.set(schema_growth="refuse")
+    with pytest.raises(SchemaMismatchError, match="extra column x"):
+        importer.run(put(tmp_path / "extra", rows("a", x=[1])), "parquet", None)
+    assert fields(table) == ["v: int64"]
+    assert table.state().version == before + 1
+
+
+def test_an_import_that_is_overtaken_takes_the_field_that_won_or_adds_nothing(importer, table, tmp_path, monkeypatch):
+    commit, meanwhile = bulk_import.commit_files, []
+
+    def overtaken(to, proposal):
+        to.write(meanwhile.pop())
+        return commit(to, proposal)
+
+    monkeypatch.setattr(bulk_import, "commit_files", overtaken)
+    meanwhile.append(rows("a", x=[0]))
+    importer.run(put(tmp_path / "in", rows("b", x=[1], y=[2])), "parquet", None)
+    assert read(table) == ["k=a x=0", "k=b x=1 y=2"]
+    meanwhile.append(rows("c", z=["t"]))
+    with pytest.raises(RejectedError, match="column z is int64; the table has string by now"):
+        importer.run(put(tmp_path / "late", rows("d", z=[1])), "parquet", None)
+    assert fields(table) == ["v: int64", "x: int64", "y: int64", "z: string"]
+    assert read(table)[-1] == "k=c z=t"
+
+
+def test_the_files_of_requests_that_are_shuffled_have_their_new_columns(importer, table, tmp_path):
+    put(tmp_path / "in", rows("b", x=[1]), rows("a", y=["t"]))
+    table.submit(tmp_path / "in")
+    files = [file for request in table.state().open_requests.values() for file in request.files]
+    made = importer.sort(files, KeepAll())
+    assert made.rows_read == 2
+    assert {field.name for new in made.files for field in new.added} == {"x", "y"}

@@ -1,0 +1,98 @@
+"""Who may change a table over HTTP, and see what it is made of: each operation by readers, writers, and by parts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from litestar.testing import TestClient
+
+from lakebed.server.security.principal import Permission, Principal, Role
+from tests.tables.web.cases import served
+
+READER, WRITER, ADMIN = "reader", "writer", "admin"
+PRINCIPALS = {
+    READER: Principal.everywhere(READER, Permission.READ),
+    WRITER: Principal.everywhere(WRITER, Permission.WRITE),
+    ADMIN: Principal.everywhere(ADMIN, Permission.ADMIN),
+    # Writes to all tables but for a role that shows a part of this one.
+    "part": Principal(
+        "part",
+        (
+            Role("writer", Permission.WRITE),
+            Role("part", Permission.READ, frozenset({"t"}), where="k = 'a'", hidden=frozenset({"v"})),
+        ),
+    ),
+}
+
+
+class ByName:
+    """Takes the name of a principal for a token."""
+
+    def authenticate(self, authorization: str | None) -> Principal:
+        return PRINCIPALS[(authorization or "").removeprefix("Bearer ")]
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TestClient[Any]]:
+    with served(Path(tmp_path_factory.mktemp("served")), authenticator=ByName()) as made:
+        yield made
+
+
+VIEW = {"source": "t", "select": "SELECT k FROM source", "row_key": ["k"]}
+
+OPERATIONS = {
+    "partitions": ("GET", "/v1/tables/t/partitions", None, READER),
+    "files": ("POST", "/v1/tables/t/files", {}, READER),
+    "failures": ("GET", "/v1/tables/t/failures", None, READER),
+    "outcome": ("GET", "/v1/tables/t/outcomes/once", None, READER),
+    "remove": ("POST", "/v1/tables/t/remove", {"prefixes": [["none"]]}, WRITER),
+    "restore": ("POST", "/v1/tables/t/restore", {"at": "2"}, WRITER),
+    "withdraw": ("POST", "/v1/tables/t/requests/withdraw", {"requests": ["none"]}, WRITER),
+    "alter": ("POST", "/v1/tables/t/alter", {"changes": [{"change": "filter", "predicate": None}]}, ADMIN),
+    "pause": ("PATCH", "/v1/tables/t", {"pause": ["gc"]}, ADMIN),
+    "verify": ("POST", "/v1/tables/t/verify", {"files": True}, ADMIN),
+    "view": ("POST", "/v1/views", {**VIEW, "name": "w"}, ADMIN),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_an_operation_needs_its_permission_on_the_whole_table(client: TestClient[Any], operation: str) -> None:
+    method, path, body, needed = OPERATIONS[operation]
+    ranks = (READER, WRITER, ADMIN)
+    for name in PRINCIPALS:
+        answer = client.request(method, path, json=body, headers={"Authorization": f"Bearer {name}"})
+        allowed = name in ranks and ranks.index(name) >= ranks.index(needed)
+        assert (answer.status_code != 403) == allowed, (name, answer.text)
+        if not allowed:
+            assert answer.json()["error"]["code"] == "permission_missing"
+
+
+def test_a_view_of_a_part_is_refused(client: TestClient[Any]) -> None:
+    """It would show all rows of its source to those who may read it."""
+    PRINCIPALS["maker"] = Principal(
+        "maker", (Role("m", Permission.ADMIN, frozenset({"made"})), *PRINCIPALS["part"].roles)
+    )
+    try:
+        answer = client.post("/v1/views", json={**VIEW, "name": "made"}, headers={"Authorization": "Bearer maker"})
+    finally:
+        del PRINCIPALS["maker"]
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_missing")
+
+
+def test_changes_are_those_of_visible_rows(client: TestClient[Any]) -> None:
+    def changes(name: str, **body: Any) -> Any:
+        return client.post(
+            "/v1/tables/t/changes", json={"since": 0, **body}, headers={"Authorization": f"Bearer {name}"}
+        )
+
+    rows = [json.loads(line) for line in changes(READER).text.splitlines()]
+    assert [row["k"] for row in rows] == ["a", "a", "b", "c"]
+    rows = [json.loads(line) for line in changes("part").text.splitlines()]
+    assert [row["k"] for row in rows] == ["a", "a"]
+    assert set(rows[0]) == {"_version", "_change", "_range", "k", "n", "b"}
+    assert changes("part", where="n > 0").status_code == 403
+    assert changes("part", columns=["v"]).status_code == 400

@@ -1,0 +1,150 @@
+"""The page of a table, and its forms."""
+
+from __future__ import annotations
+
+import re
+
+import pyarrow as pa
+import pytest
+from litestar.testing import TestClient
+
+import lakebed
+from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.server.service.service import Service
+from lakebed.server.web.app import make_app
+from tests.tables.web.conftest import BROWSER
+
+HERE = {"sec-fetch-site": "same-origin"}
+
+
+def test_page_of_a_table_shows_all_of_it(browser, stations):
+    stations.tag("first")
+    page = browser.get("/tables/stations").text
+    for text in ("reading", "row key", "first", "add files", "split_rows", "Pause", "6", "KeepAll"):
+        assert text in page
+    twin = browser.get("/tables/stations.json").json()
+    size = twin["size"]
+    assert (size["rows"], size["partitions"], size["files"]) == (6, 3, 4)
+    assert [cell["cell"]["rows"] for cell in twin["key_space"]["cells"]] == [2, 4, 0]
+    assert [field["role"] for field in twin["fields"]] == ["row key", "sort key", ""]
+    assert twin["tags"] == {"first": 3}
+
+
+def test_a_click_on_a_cell_shows_its_files(browser, stations):
+    cells = browser.get("/tables/stations.json").json()["key_space"]["cells"]
+    part = {"from": cells[1]["low_hex"], "to": cells[1]["high_hex"]}
+    space = browser.get("/tables/stations.json", params=part).json()["key_space"]
+    assert space["whole"]["partition"] == 2
+    assert [(file["rows"], file["low"], file["high"]) for file in space["files"]] == [(2, "alpha", "omega")] * 2
+    assert "Files of partition 2" in browser.get("/tables/stations", params=part).text
+
+
+def test_every_link_of_the_picture_leads_to_a_page(browser, stations):
+    links = re.findall(r'href="(/tables/stations\?[^"#]*)#keys"', browser.get("/tables/stations").text)
+    assert len(links) > 5
+    for link in set(links):
+        assert browser.get(link.replace("&amp;", "&")).status_code == 200
+
+
+@pytest.mark.parametrize("part", [{"from": "xyz"}, {"from": "62", "to": "61"}, {"to": ""}, {"share": "luck"}])
+def test_a_part_that_is_none_is_refused(browser, stations, part):
+    assert browser.get("/tables/stations", params=part).status_code in {400, 422}
+
+
+def test_binary_and_strange_keys_are_shown_and_escaped(instance, browser):
+    table = instance.create_table("odd", lakebed.Schema({"k": "binary", "t": "string"}), split_points=[(b"\x00\xff",)])
+    keys = [b"\x00", b"\xff\xfe", b"<b>"]
+    table.write(pa.table({"k": keys, "t": ["</script><script>", "\x00\n\u202e", "''"]}))
+    cells = browser.get("/tables/odd.json").json()["key_space"]["cells"]
+    page = browser.get("/tables/odd", params={"from": cells[1]["low_hex"]}).text
+    assert "</script><script>" not in page
+    assert "fffe" in page
+    assert "\\u202e" in page
+
+
+def test_sizes_over_time_are_replayed_from_the_log(browser, stations):
+    browser.get("/tables/stations.json")
+    sizes = browser.get("/tables/stations.json").json()["sizes"]
+    assert [(size["version"], size["rows"]) for size in sizes] == [(1, 0), (2, 3), (3, 6)]
+
+
+def test_a_table_that_is_not_there_is_a_page(browser):
+    answer = browser.get("/tables/nothing")
+    assert answer.status_code == 404
+    assert "no table named" in answer.text
+
+
+def test_a_form_changes_settings_and_resets_them(browser, instance, stations):
+    answer = browser.post(
+        "/tables/stations/settings", data={"split_rows": "77", "file_bytes": ""}, headers=HERE, follow_redirects=False
+    )
+    assert (answer.status_code, answer.headers["location"]) == (303, "/tables/stations#settings")
+    assert stations.state().settings == {"split_rows": 77}
+    version = stations.version
+    browser.post("/tables/stations/settings", data={"split_rows": "77"}, headers=HERE)
+    assert stations.state().version == version
+    browser.post("/tables/stations/settings", data={"split_rows": ""}, headers=HERE)
+    assert stations.state().settings == {}
+
+
+def test_a_bad_setting_is_refused_with_the_reason(browser, stations):
+    answer = browser.post("/tables/stations/settings", data={"split_rows": "many"}, headers=HERE)
+    assert answer.status_code == 400
+    assert "split_rows" in answer.text
+    assert browser.post("/tables/stations/settings", data={"luck": "1"}, headers=HERE).status_code == 400
+
+
+def test_switches_pause_resume_and_take_offline(browser, instance, stations):
+    def press(**data: str) -> int:
+        return browser.post("/tables/stations/switch", data=data, headers=HERE, follow_redirects=False).status_code
+
+    assert press(action="pause", operation="compaction") == 303
+    assert instance.paused("stations") == {"compaction"}
+    assert "Resume compaction" in browser.get("/tables/stations").text
+    assert press(action="resume", operation="compaction") == 303
+    assert instance.paused("stations") == set()
+    assert press(action="offline") == 303
+    assert not instance.is_online("stations")
+    assert press(action="burn") == 400
+    assert press(action="pause", operation="luck") == 400
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://elsewhere.example"},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site", "authorization": "Bearer x"},
+    ],
+)
+def test_a_form_of_another_site_is_refused(browser, instance, stations, headers):
+    for form in ("settings", "switch"):
+        data = {"action": "offline"} if form == "switch" else {"split_rows": "5"}
+        assert browser.post(f"/tables/stations/{form}", data=data, headers=headers).status_code == 403
+    assert instance.is_online("stations")
+    assert stations.state().settings == {}
+
+
+@pytest.mark.parametrize("headers", [{"origin": "http://testserver.local"}, {"authorization": "Bearer x"}])
+def test_a_form_of_this_service_or_of_a_program_is_taken(browser, stations, headers):
+    answer = browser.post("/tables/stations/settings", data={}, headers=headers, follow_redirects=False)
+    assert answer.status_code == 303
+
+
+def test_only_admins_see_and_use_the_forms(instance, stations):
+    roles = {"read": Role("r", Permission.READ), "part": Role("p", Permission.READ, where="id > 'm'")}
+
+    class FakeAuthenticator:
+        def authenticate(self, authorization: str | None) -> Principal:
+            return Principal("ann", (roles[authorization or "read"],))
+
+    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
+        page = client.get("/tables/stations", headers=BROWSER).text
+        assert "<form" not in page
+        assert "split_rows" in page
+        for form in ("settings", "switch"):
+            assert client.post(f"/tables/stations/{form}", data={"x": "1"}, headers=HERE).status_code == 403
+        assert client.get("/tables/stations", headers={"authorization": "part"}).status_code == 403
