@@ -104,6 +104,7 @@ class Code(StrEnum):
     AUTHENTICATION_MISSING = "authentication_missing", "usage"
     ROLE_INVALID = "role_invalid", "usage"
     COMMIT_SERVICE_MISMATCH = "commit_service_mismatch", "usage"
+    NOT_PUBLISHED = "not_published", "usage"
 
     # SchemaMismatchError
     COLUMN_MISSING = "column_missing", "schema_mismatch"
@@ -190,6 +191,7 @@ class Code(StrEnum):
     ROWS_NOT_ERASED = "rows_not_erased", "rejected"
     JOB_NOT_PARKED = "job_not_parked", "rejected"
     ROWS_NOT_MERGED = "rows_not_merged", "rejected"
+    SETTING_REJECTED = "setting_rejected", "rejected"
 
     # AccessError
     NOT_AUTHENTICATED = "not_authenticated", "access"
@@ -203,6 +205,7 @@ class Code(StrEnum):
     COMMIT_QUEUE_FULL = "commit_queue_full", "contention"
     RUNS_MAX_EXCEEDED = "runs_max_exceeded", "contention"
     PIN_CONTENDED = "pin_contended", "contention"
+    PUBLICATION_CONTENDED = "publication_contended", "contention"
     SERVICE_BUSY = "service_busy", "contention"
 
     # UnknownOutcomeError
@@ -257,6 +260,8 @@ class Code(StrEnum):
     ROW_COUNT_MISMATCH = "row_count_mismatch", "damaged"
     SOURCE_DAMAGED = "source_damaged", "damaged"
     TABLE_DAMAGED = "table_damaged", "damaged"
+    PUBLICATION_DAMAGED = "publication_damaged", "damaged"
+    PUBLICATION_FOREIGN = "publication_foreign", "damaged"
 
     # UnsupportedFormatError
     FORMAT_TOO_NEW = "format_too_new", "unsupported_format"

@@ -108,6 +108,9 @@ _NUMBER = re.compile(rf"[0-9]{{{VERSION_DIGITS}}}")
 _SIDECAR = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9a-f]{{32}})\.arrow")
 _DATA_NAME = re.compile(rf"tables/({_ID})/data/({_ID})/({_ID})\.(?:parquet|summary)")
 _TABLE_NAME = re.compile(rf"tables/({_ID})/.+")
+_PUBLISHED_NAME = re.compile(rf"tables/({_ID})/iceberg/.+")
+_METADATA_NAME = re.compile(r"v([1-9][0-9]{0,18})\.metadata\.json")
+_PART_NAME = re.compile(rf"([0-9]{{{VERSION_DIGITS}}})-([0-9]{{{VERSION_DIGITS}}})-([0-9a-z]+)-[0-9a-z-]+\.[a-z]+")
 _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _QUERY_NAME = re.compile(rf"queries/({_ID})/(.+)")
@@ -340,6 +343,65 @@ def copy_name(table_id: str, copy_id: str) -> str:
 def is_copy_name(table_id: str, name: str) -> bool:
     """Return whether an object is a record of a copy of rows of that table."""
     match = _COPY_NAME.fullmatch(name)
+    return match is not None and match[1] == table_id
+
+
+def iceberg_folder(table_id: str) -> str:
+    """Return the folder of what a table is published with: the location of the Iceberg table."""
+    return f"tables/{table_id}/iceberg"
+
+
+def metadata_folder(table_id: str) -> str:
+    """Return the folder of the metadata files of a published table."""
+    return f"{iceberg_folder(table_id)}/metadata"
+
+
+def metadata_name(table_id: str, number: int) -> str:
+    """Return the metadata file that a publication of this number wrote; numbers count from 1."""
+    return f"{metadata_folder(table_id)}/v{number}.metadata.json"
+
+
+def parse_metadata_name(table_id: str, name: str) -> int | None:
+    """Return the number of the publication that wrote a metadata file; None if the object is not one."""
+    match = _METADATA_NAME.fullmatch(name.removeprefix(f"{metadata_folder(table_id)}/"))
+    return int(match[1]) if match and metadata_name(table_id, int(match[1])) == name else None
+
+
+def version_hint_name(table_id: str) -> str:
+    """Return the object with the number of about the latest metadata file."""
+    return f"{metadata_folder(table_id)}/version-hint.text"
+
+
+class PublishedPart(NamedTuple):
+    """Which publication wrote a manifest list, a manifest or a file of deletes, of which version of the table."""
+
+    number: int
+    version: int
+    kind: str
+
+
+def parts_folder(table_id: str) -> str:
+    """Return the folder of the manifest lists, manifests and deletes of a published table."""
+    return f"{iceberg_folder(table_id)}/parts"
+
+
+def part_name(table_id: str, part: PublishedPart, token: str, ending: str) -> str:
+    """Return an object that a publication writes; names list in the order of publications."""
+    digits = VERSION_DIGITS
+    name = f"{part.number:0{digits}d}-{part.version:0{digits}d}-{part.kind}-{token}.{ending}"
+    return f"{parts_folder(table_id)}/{name}"
+
+
+def parse_part_name(table_id: str, name: str) -> PublishedPart | None:
+    """Return which part of a published table an object is; None if it is none."""
+    prefix = f"{parts_folder(table_id)}/"
+    match = _PART_NAME.fullmatch(name.removeprefix(prefix)) if name.startswith(prefix) else None
+    return PublishedPart(int(match[1]), int(match[2]), match[3]) if match else None
+
+
+def is_published_name(table_id: str, name: str) -> bool:
+    """Return whether an object is one of those that a table is published with."""
+    match = _PUBLISHED_NAME.fullmatch(name)
     return match is not None and match[1] == table_id
 
 

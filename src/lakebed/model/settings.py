@@ -38,6 +38,13 @@ class Strategy(StrEnum):
     FULL = "full"
 
 
+class Publish(StrEnum):
+    """As what a table is published for other engines (:mod:`lakebed.upkeep.publish`)."""
+
+    NONE = "none"
+    ICEBERG = "iceberg"
+
+
 class SchemaGrowth(StrEnum):
     """How columns of written rows that are not fields of the table are treated."""
 
@@ -137,6 +144,14 @@ class Settings:
     )
     jobs_kept_s: int = _setting(
         7 * 86_400, "seconds", 0, 10**9, "how long records of job runs are kept; the instance's value counts"
+    )
+    publish: Publish = field(
+        default=Publish.NONE,
+        metadata={
+            "unit": "name",
+            "choices": Publish,
+            "help": "iceberg: versions are published as an Apache Iceberg table, which keeps their files",
+        },
     )
 
     @property

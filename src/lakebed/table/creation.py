@@ -18,6 +18,7 @@ from lakebed.files.merging.custom_functions import check as check_custom
 from lakebed.model import settings, types
 from lakebed.model.checks import TABLE_NAME, shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
+from lakebed.model.published_types import unpublished
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
 from lakebed.model.state.table_state import ViewSource
 from lakebed.model.state.transactions import CreateTable, ProposeSchema
@@ -64,8 +65,10 @@ def new_table(
         raise Code.ARGUMENT_INVALID(f"schema = {shown(schema)}: must be a Schema, such as Schema({{'k': 'int64'}})")
     boundaries = boundaries_of(schema, split_points)
     # A schema taken from another table may be any of its versions; here it is the first.
-    first = first_schema(schema)
-    return CreateTable(table_id, first, own_settings(own), boundaries, checked_mode(merge, first))
+    first, own_checked = first_schema(schema), own_settings(own)
+    if own_checked.get("publish") == settings.Publish.ICEBERG and (refused := unpublished(first)):
+        raise Code.TYPE_UNSUPPORTED(f"publish=iceberg: {refused}")
+    return CreateTable(table_id, first, own_checked, boundaries, checked_mode(merge, first))
 
 
 def new_view(  # noqa: PLR0913 - what a view is made of

@@ -25,7 +25,9 @@ from lakebed.model import types
 from lakebed.model.checks import shown
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of
 from lakebed.model.partitions import Partitions
+from lakebed.model.published_types import unpublished
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
+from lakebed.model.settings import Publish
 from lakebed.model.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.model.state.table_state import ViewSource
 from lakebed.model.state.transactions.filter_changes import unfollowed
@@ -157,8 +159,16 @@ class ProposeSchema(Struct, frozen=True):
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
         functions = {change.name: change.function for change in self.changes if isinstance(change, AddField)}
         merge = state.merge.with_fields(newest, schema, functions)
-        refused = unfit(merge, schema) or unfollowed(state.row_filter, newest, schema)
+        refused = unfit(merge, schema) or unfollowed(state.row_filter, newest, schema) or unpublishable(state, schema)
         return refused or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
+
+
+def unpublishable(state: TableState, schema: Schema) -> Rejected | None:
+    """Return why a schema cannot be that of a table which is published; None if it can, or the table is not."""
+    refused = unpublished(schema) if state.settings.get("publish") == Publish.ICEBERG else None
+    if refused is None:
+        return None
+    return Rejected(Code.SCHEMA_CHANGE_REJECTED, f"the table is published as Iceberg: {refused}; or set publish=none")
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:
@@ -366,9 +376,10 @@ class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):
 
     changes: SettingChanges
 
-    def resolve(self, _state: TableState) -> AlterSettings:
-        """Return self."""
-        return self
+    def resolve(self, state: TableState) -> AlterSettings | Rejected:
+        """Return self, unless the table has fields that cannot be published."""
+        refused = unpublished(state.created) if self.changes.get("publish") == Publish.ICEBERG else None
+        return Rejected(Code.SETTING_REJECTED, f"publish=iceberg: {refused}") if refused else self
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the changed settings."""

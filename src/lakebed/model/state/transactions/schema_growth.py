@@ -25,7 +25,7 @@ from lakebed.errors import Code
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema
 from lakebed.model.state.transactions.merge_changes import unfit
 from lakebed.model.state.transactions.resolution import Rejected
-from lakebed.model.state.transactions.schema_changes import AddField, AlterSchema, describe
+from lakebed.model.state.transactions.schema_changes import AddField, AlterSchema, describe, unpublishable
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -95,7 +95,7 @@ def grow(files: tuple[NewFile, ...], state: TableState) -> Grown | Rejected:
     )
     words = tuple(describe(AddField(field.name, field.returned_type)) for field in missing.values())
     # The rows have no aggregate function for new fields, so a table that aggregates refuses them.
-    if refused := unfit(state.merge, schema):
+    if refused := unfit(state.merge, schema) or unpublishable(state, schema):
         return refused
     return Grown(known, AlterSchema(schema, words, state.merge) if missing else None)
 
