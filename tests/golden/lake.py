@@ -6,9 +6,18 @@
 ``wide``      more partitions than a log entry names: sidecars, a checkpoint whose rows are objects
 ``truncated`` a log whose beginning is gone: its start, retained checkpoints, files that were collected
 ``attached``  an export of ``events``, attached again
+``newest``    rows merged by arrival: deletes and partial rows, in files with hidden columns; a mode that was set later
+``by_rank``   rows merged by sort key, with deletes, of which old ones age off
+``first``     rows of which the first counts, with a filter on the key
+``totals``    rows aggregated by every function
+``greatest``  rows merged by a query
+``filtered``  a predicate and an age-off, and files that were dropped for their age
+``appended``  runs that were concatenated, and a job that was closed
+``by_letter`` a view of ``events``
+``settings``  every setting of a table at another value than its default
 
-Besides: exports in three formats, and a quarantine. Names of current calls are only in this module of the folder, so a
-renaming changes no other one.
+Besides: exports in three formats, a quarantine, roles and tokens, submitted queries, hooks. Names of current calls are
+only in this module of the folder, so a renaming changes no other one.
 """
 
 from __future__ import annotations
@@ -25,17 +34,47 @@ import pyarrow.parquet as pq
 import lakebed
 from lakebed import (
     AddField,
+    AgeOff,
+    Aggregate,
     AllowNulls,
+    Custom,
     DropField,
+    First,
     Generated,
     InProcess,
     KeyRange,
+    Latest,
     Pipeline,
     RenameField,
     Schema,
+    SetFilter,
+    SetMerge,
     WidenField,
+    clock,
+    sketches,
 )
-from lakebed.table.tracker.runs import Begun, request_retry
+from lakebed.model.files import query_object
+from lakebed.model.keys import ALL_KEYS
+from lakebed.model.settings import describe
+from lakebed.model.state.table_state import Job
+from lakebed.model.state.transactions import CloseJob, OpenJob
+from lakebed.read.inspect.hooks import add_hook, checked_hook
+from lakebed.server.security.principal import Principal
+from lakebed.server.security.roles import Permission, Role
+from lakebed.server.security.sessions import SealedSessions
+from lakebed.server.security.stored import create_role, create_token
+from lakebed.storage import connect
+from lakebed.storage.disk_space import scratch_folder
+from lakebed.table.tracker.runs import Begun, RunPlace, request_retry
+from lakebed.table.tracker.submitted_queries import (
+    ROWS,
+    AskedScan,
+    QueryAttempt,
+    QueryEnd,
+    QueryObjects,
+    SubmittedQuery,
+)
+from lakebed.upkeep.export.query_result import Attempt, write_stream
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 
@@ -94,6 +133,14 @@ def built(root):
     _wide(lake, pipeline)
     _truncated(lake, pipeline)
     _exports(lake, pipeline, root)
+    _merged(lake, pipeline)
+    _filtered(lake, pipeline)
+    _view(lake, pipeline)
+    _settings(lake)
+    _access(lake)
+    _queries(lake)
+    _hooks(lake)
+    lake.fence_creations()
     lake.create_table("passing", Schema({"k": "int32"}), online=False)
     lake.rename_table("passing", "gone")
     lake.drop_table("gone")
@@ -248,6 +295,173 @@ def _truncated(lake, pipeline):
         pipeline.compact(table, strategy="full")
         collect_garbage(table)
     delete_orphans(table)
+
+
+# -- merged and hidden rows -------------------------------------------------------------------------------------
+
+# The type of a field for each function, and its value for a row number. A new function is added here.
+AGGREGATED = {
+    "sum": ("int64", lambda n: n),
+    "product": ("int64", lambda n: n + 1),
+    "min": ("double", lambda n: float("nan") if n == 1 else n / 2),
+    "max": ("string", lambda n: "bé\U0001f600"[n % 3]),
+    "first": ("string", lambda n: f"first {n}"),
+    "last": ("date32", lambda n: dt.date(2020, 1, 1 + n)),
+    "any": ("bool", lambda n: n == 1),
+    "all": ("bool", lambda n: n != 1),
+    "or": ("uint8", lambda n: 1 << n),
+    "count": ("int64", lambda _: 1),
+    "mean": (sketches.MEAN, lambda n: {"sum": n / 4, "count": 1}),
+    # A sketch of one value each: the union of several is not the same bytes in every version of its library.
+    "hll": ("binary", lambda n: sketches.hll(["a", "b"]) if n == 0 else None),
+    "quantiles": ("binary", lambda n: sketches.quantiles([1.0, 2.0]) if n == 0 else None),
+    "list": (pa.list_(pa.int64()), lambda n: [n, None]),
+    "set": (pa.list_(pa.string()), lambda n: [f"n{n % 2}", "n0", None]),
+    "join": ("string", lambda n: f"t{n}"),
+    "map_sum": (pa.map_(pa.string(), pa.int64()), lambda n: [(f"b{n % 2}", 1), ("a", n)]),
+    "map_min": (pa.map_(pa.string(), pa.decimal128(6, 2)), lambda n: [("a", Decimal(n) / 4)]),
+    "map_max": (pa.map_(pa.int32(), pa.float32()), lambda n: [(n % 2, n / 4)]),
+}
+
+
+def _merged(lake, pipeline):
+    plain = Schema({"k": "string"}, {"at": "int64"}, {"v": "int64", "w": "string"})
+    table = lake.create_table("newest", plain, split_points=["m"])
+    table.alter(SetMerge(Latest()))
+    table.write(_letters("abcz", v=range(4)))
+    table.write(_letters("ac", at=5, v=[10, 11]))
+    table.write(pa.table({"k": ["b", "q"], "at": [7, 8], "v": [77, 78]}), partial=True)
+    table.delete(["c", "absent"])
+    pipeline.compact(table, strategy="full")
+    table.write(pa.table({"k": ["a", "d"], "at": [-9, 1], "w": ["part", "alone"]}), partial=True)
+    table.delete(where="v = 3")
+
+    table = lake.create_table("by_rank", plain, merge=Latest(by="sort_key"))
+    table.alter(AgeOff("at", seconds=1, unit="s"))
+    young = 2**33
+    table.write(_letters("abz", at=young + 5, v=range(3)))
+    table.delete(pa.table({"k": ["b", "c"], "at": [young + 6, young + 4]}))
+    table.write(_letters("abc", at=young + 4, v=range(3)))
+    table.write(_letters("yz", at=5, v=[20, 21]))
+
+    table = lake.create_table("first", plain, merge=First())
+    table.write(_letters("abz", v=range(3)))
+    table.write(_letters("acz", at=-4, v=range(3)))
+    table.alter(SetFilter("k <> 'b'"))
+
+    values = {f"v {name}": kind for name, (kind, _) in AGGREGATED.items()}
+    schema = Schema({"k": "string"}, {"at": "int64"}, values)
+    table = lake.create_table("totals", schema, merge=Aggregate({f"v {name}": name for name in AGGREGATED}))
+    for turn in range(3):
+        columns = {
+            f"v {name}": pa.array([of(turn), None, of(turn + 1)], table.schema.arrow.field(f"v {name}").type)
+            for name, (_, of) in AGGREGATED.items()
+        }
+        table.write(pa.table({"k": ["a", "b", "c"], "at": [0, 0, turn % 2]} | columns))
+
+    query = "SELECT k, at, max(v) AS v, min(w) AS w FROM rows GROUP BY k, at"
+    table = lake.create_table("greatest", plain, merge=Custom(sql=query))
+    table.write(_letters("abz", v=range(3)))
+    table.write(_letters("acz", v=[10, 11, None]))
+
+
+def _letters(keys, v, at=0):
+    return pa.table({"k": list(keys), "at": [at] * len(keys), "v": list(v), "w": [f"w{key}" for key in keys]})
+
+
+def _filtered(lake, pipeline):
+    table = lake.create_table("filtered", Schema({"day": "timestamp[s]", "k": "int64"}, values={"v": "int64"}))
+    table.alter(SetFilter("v >= 2"), AgeOff("day", seconds=60))
+    for year in (2024, 2034):
+        day = pa.array([dt.datetime(year, 1, 20)] * 3, pa.timestamp("s"))  # noqa: DTZ001 - the type has no zone
+        table.write(pa.table({"day": day, "k": range(3), "v": [1, None, year]}))
+    pipeline.compact(table)
+
+    # Files of this size need not be merged: their runs are concatenated.
+    table = lake.create_table("appended", Schema({"k": "int64"}), settings={"file_bytes": 4096, "history_s": 0})
+    for turn in range(12):
+        table.write(pa.table({"k": range(10 * turn, 10 * turn + 10)}))
+    pipeline.compact(table)
+    state = table.state()
+    inputs = tuple(one.id for one in state.files_of(state.partitions.ids[0]))
+    began_us = max(one.last_modified_us for one in state.referenced().values())
+    job = Job(clock.new_id(), ALL_KEYS, inputs, "golden", 60, began_us)
+    table.commit(OpenJob(job))
+    table.commit(CloseJob(job.id, "gave up"))
+    table.remove(KeyRange(20, 40))
+    collect_garbage(table)
+    delete_orphans(table)
+
+
+def _view(lake, pipeline):
+    query = "SELECT substr(id, 7, 1) AS letter, count(*) AS events FROM source GROUP BY substr(id, 7, 1)"
+    lake.create_view_table(
+        "by_letter", source="events", select=query, row_key=["letter"], merge=Aggregate({"events": "sum"})
+    )
+    pipeline.refresh("by_letter")
+
+
+# -- settings, and what services keep ---------------------------------------------------------------------------
+
+
+def _settings(lake):
+    def other(one):
+        if one.choices:
+            return next(name for name in one.choices if name != one.default)
+        return "*" if one.maximum is None else one.maximum
+
+    changed = {one.name: other(one) for one in describe()}
+    lake.create_table("settings", Schema({"k": "int32"}), settings=changed)
+    lake.set(history_s=172_800)
+
+
+def _access(lake):
+    events = frozenset({"events"})
+    create_role(
+        lake.storage, Role("auditor", Permission.READ, events, "at > 3", frozenset({"at"}), (("note", "'***'"),))
+    )
+    create_role(lake.storage, Role("loader", Permission.WRITE))
+    create_token(lake.storage, "ann", ["auditor", "admin"])
+    create_token(lake.storage, "bob", ["loader"], ["events"], dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+    SealedSessions(lake.storage).begin("Bearer golden")
+
+
+def _queries(lake):
+    """A scan that a second attempt completed, and a statement that waits."""
+    objects, table = QueryObjects(lake.storage), lake.table("events")
+    facts = {"submitted_by": "ann", "principal": Principal("ann", ()).to_json(), "kept_s": 86_400.0}
+    made = {"created_at": clock.now()} | facts
+    scan = AskedScan(
+        table="events", table_id=table.id, version=table.version, ranges=((b"event-k".hex(), None),), where="at < 9"
+    )
+    query = SubmittedQuery(id=clock.new_id(), asked={"table": "events", "scan": {"where": "at < 9"}}, scan=scan, **made)
+    objects.submit(query)
+    where = RunPlace("golden", "golden:1", writer="lakebed 0.0.1 on golden, pid 1")
+    attempts = [QueryAttempt(number=n, token=clock.random_token(), where=where, updated_at=clock.now()) for n in (1, 2)]
+    objects.claim(query.id, attempts[0])
+    objects.release(query.id, attempts[0])
+    objects.claim(query.id, attempts[1])
+    objects.beat(query.id, attempts[1])
+    target = connect(f"{lake.url}/{query_object(query.id, ROWS)}")
+    rows = table.scan(KeyRange("event-k"), where="at < 9")
+    with scratch_folder("golden") as scratch:
+        attempt = Attempt(query.id, 2, target, "parquet")
+        result = write_stream(rows, attempt, scratch, memory_limit_bytes=2**26, progress=lambda _: None)
+    ended = clock.now()
+    objects.end(
+        query.id, QueryEnd(state="completed", ended_at=ended, rows=result.rows, size_bytes=result.size_bytes, files=1)
+    )
+    statement = "SELECT count(*) AS n FROM events"
+    objects.submit(SubmittedQuery(id=clock.new_id(), asked={"statement": statement}, statement=statement, **made))
+
+
+def _hooks(lake):
+    table = lake.table("events")
+    for given in (
+        {"url": "https://example.com/hook", "secret": "golden", "kinds": ("add_files",)},
+        {"command": "true"},
+    ):
+        add_hook(lake.storage, checked_hook(table.id, **given), table.version)
 
 
 # -- beside the instance ----------------------------------------------------------------------------------------

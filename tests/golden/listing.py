@@ -28,6 +28,7 @@ KINDS = (
     (re.compile(r"\b[0-9a-f]{12}-[0-9a-f]{12}-[0-9a-f]{8}\b"), "<record>"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<32 hex>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<64 hex>"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)"), "<time>"),
 )
 

@@ -43,7 +43,7 @@ def build(root: Path, archive: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     command = [sys.executable, "-m", "tests.golden.make", "--build", str(root), "--to", str(archive)]
-    subprocess.run(command, check=True, cwd=FOLDER.parents[1], timeout=120)
+    subprocess.run(command, check=True, cwd=FOLDER.parents[1], timeout=240)
     shutil.rmtree(root)
 
 

@@ -5,13 +5,23 @@ docs/format.md, which contains their digest.
 """
 
 import json
+import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import lakebed
 from lakebed import Pipeline
 from lakebed.clock import random_token
+from lakebed.model.documents import FEATURES
+from lakebed.model.merge_modes import FUNCTIONS, MODES
+from lakebed.model.row_kinds import KIND
+from lakebed.model.settings import NAMES
+from lakebed.model.state.catalog import CatalogChange
+from lakebed.model.state.transactions import StoredTransaction
+from lakebed.model.type_names import PLAIN
+from lakebed.model.types import HIDDEN_PREFIX
 from tests.golden import make
 from tests.golden.listing import listing
 
@@ -54,6 +64,52 @@ def test_the_same_calls_write_objects_of_the_same_shape(tmp_path):
     assert len(str(root)) == len(str(make.CURRENT))
     make.build(root, tmp_path / make.ARCHIVE)
     assert listing(make.extract(tmp_path / make.ARCHIVE, tmp_path / "again")) == recorded(make.LISTING)
+
+
+def test_the_instance_has_everything_that_an_instance_can_have(root):
+    """Every registry is compared with what is stored: what is added to one has to be added to the instance as well."""
+    lines = [json.loads(line) for path in root.glob("lake/**/*.*json") for line in path.read_text().splitlines()]
+    held = list(members(lines))
+    stored = {name: {value for key, value in held if key == name and isinstance(value, str)} for name, _ in held}
+    transactions = (*get_args(StoredTransaction), *get_args(CatalogChange))
+    assert {str(one.__struct_config__.tag) for one in transactions} <= stored["type"]
+    assert MODES.keys() <= stored["mode"]
+    assert stored["by"] == {"arrival", "sort_key"}
+    assert FUNCTIONS.keys() <= {value for key, value in held if key.startswith("v ")}
+    settings = [value for key, value in held if key in ("settings", "changes") and isinstance(value, dict)]
+    assert {name for one in settings for name in one} >= set(NAMES)
+    assert {feature for key, value in held if key == "features" for feature in value} == set(FEATURES)
+    assert {base(name) for name in PLAIN} <= {base(name) for name in stored["type"]}
+    columns = recorded(make.LISTING)
+    assert f" {KIND} " in columns
+    assert f" {HIDDEN_PREFIX}has_" in columns
+
+
+def members(value):
+    """Every name and value of the JSON objects within a value."""
+    pairs = value.items() if isinstance(value, dict) else [("", item) for item in value]
+    for name, item in pairs:
+        yield name, item
+        if isinstance(item, dict | list):
+            yield from members(item)
+
+
+def base(name):
+    """The name of a type without its unit."""
+    return re.split(r"[\[(]", name)[0]
+
+
+def test_the_instance_has_every_object_that_the_specification_names(root):
+    text = FORMAT.read_text().partition("## 1. Objects")[2].partition("\n\n`<version>`")[0]
+    names = [
+        name for line in text.splitlines() for name in re.findall("`([a-z-]+[./][^`]*)`", line.partition(" | ")[0])
+    ]
+    names += re.findall(r"`(hooks/[^`]+)`", text)
+    found = [path.relative_to(root / "lake").as_posix() for path in root.glob("lake/**/*") if path.is_file()]
+    assert len(names) > 15
+    for name in names:
+        pattern = re.sub(r"<[a-z ]+>|\b(ID|NAME)\b", "[^/]+", name.replace(".", r"\.")).replace("…", ".+")
+        assert any(re.fullmatch(pattern, one) for one in found), name
 
 
 def test_golden_files_change_only_together_with_the_specification():
