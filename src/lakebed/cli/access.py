@@ -1,7 +1,8 @@
-"""``lakebed token`` and ``lakebed role``: who may use a service of the instance, and which data each may see.
+"""``lakebed token``, ``access-key`` and ``role``: who may use a service of the instance, and which data each may see.
 
-Both are objects of the instance (:mod:`lakebed.server.security.stored`), which services read again while they run.
-Rule: the text of a token is printed once, and never stored. Source: docs/security.md.
+All are objects of the instance (:mod:`lakebed.server.security.stored`, :mod:`~lakebed.server.security.access_keys`),
+which services read again while they run. Rule: the text of a token, and the secret of an access key, are printed once,
+and never stored. Source: docs/security.md.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from lakebed.model.wording import did_you_mean
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
+    from lakebed.server.security.access_keys import AccessKey, Share
     from lakebed.server.security.roles import Role
     from lakebed.server.security.stored import AccessToken
 
@@ -30,11 +32,7 @@ _AGE = re.compile(r"([1-9][0-9]{0,5})([hd])")
 _TABLES = click.option(
     "--table", "tables", metavar="TABLE", multiple=True, help="A table; default: all tables. May be repeated."
 )
-
-
-@command
-@click.argument("name", metavar="NAME")
-@click.option(
+_ROLES = click.option(
     "--role",
     "roles",
     metavar="ROLE",
@@ -42,10 +40,16 @@ _TABLES = click.option(
     required=True,
     help="read, write, admin, or a role. May be repeated.",
 )
-@_TABLES
-@click.option(
+_EXPIRES = click.option(
     "--expires", default="90d", show_default=True, metavar="TIME", help="When it expires: 12h, 90d (days), or never."
 )
+
+
+@command
+@click.argument("name", metavar="NAME")
+@_ROLES
+@_TABLES
+@_EXPIRES
 def create_token(cli: Invocation, *, name: str, roles: tuple[str, ...], tables: tuple[str, ...], expires: str) -> None:
     """Create a token for a service of the instance, and print it: it is shown this once.
 
@@ -87,6 +91,81 @@ def drop_token(cli: Invocation, *, token_id: str) -> None:
 
     stored.revoke_token(cli.instance().storage, token_id)
     cli.out.document({"revoked": token_id}, [f"token {token_id} revoked"])
+
+
+@command
+@click.argument("name", metavar="NAME")
+@_ROLES
+@_TABLES
+@_EXPIRES
+@options.at
+@options.ranges
+def create_access_key(
+    cli: Invocation,
+    *,
+    name: str,
+    roles: tuple[str, ...],
+    tables: tuple[str, ...],
+    expires: str,
+    at: str | None,
+    ranges: options.Ranges,
+) -> None:
+    """Create an access key for the object gateway, and print its id and its secret.
+
+    The gateway is `lakebed serve --s3 PORT`. NAME identifies the holder in the audit log. The secret is shown this
+    once. With --at, the key shows one version of one table, and with --from, --to, --prefix or --starts-with only rows
+    with these keys.
+    """
+    from lakebed.server.security import access_keys, stored
+
+    ends = _end(expires)
+    share = _share(cli, tables, at, ranges) if at is not None or ranges.given else None
+    storage = cli.instance().storage
+    key, secret = access_keys.create_access_key(storage, name, roles, tables or None, expires=ends, share=share)
+    lines = [f"access key id: {key.id}", f"secret access key: {secret}"]
+    cli.out.document({**_access_key_document(key), "secret": secret}, lines)
+    cli.out.note(
+        f"keep the secret, it is not shown again; a running gateway accepts the key after "
+        f"{stored.AGE_MAX_S:.0f} seconds at most"
+    )
+
+
+def _share(cli: Invocation, tables: Sequence[str], at: str | None, ranges: options.Ranges) -> Share:
+    """Return the part of the only table that the options name. Raises UsageError for several tables, or none."""
+    from lakebed.server.security.access_keys import Share
+
+    if len(tables) != 1:
+        raise Code.ARGUMENTS_CONFLICT(
+            "--at, --from, --to, --prefix and --starts-with are of one table: give one --table"
+        )
+    table = cli.table(tables[0])
+    schema = table.schema if at is None else table.at(at).schema
+    encoded = schema.codec.encode_ranges(ranges.of(schema)) if ranges.given else None
+    pairs = None if encoded is None else tuple((keys.min, keys.max) for keys in encoded)
+    return Share(table.id, None if at is None else table.at(at).version, pairs, ranges.text)
+
+
+@command
+@options.row_format
+def list_access_keys(cli: Invocation) -> None:
+    """List access keys: their names, roles, tables and expiry.
+
+    Secrets are not stored.
+    """
+    from lakebed.server.security import access_keys
+
+    found = [_access_key_document(one) for one in access_keys.access_keys_of(cli.instance().storage)]
+    cli.out.document({"access_keys": found}, [_as_columns(found)] if found else ["no access keys"])
+
+
+@command
+@click.argument("key_id", metavar="ID")
+def drop_access_key(cli: Invocation, *, key_id: str) -> None:
+    """Drop an access key; gateways then refuse it within 30 seconds."""
+    from lakebed.server.security import access_keys
+
+    access_keys.drop_access_key(cli.instance().storage, key_id)
+    cli.out.document({"dropped": key_id}, [f"access key {key_id} dropped"])
 
 
 @command
@@ -198,6 +277,20 @@ def _token_document(token: AccessToken) -> dict[str, object]:
         "created": token.created.isoformat(),
         "expires": None if token.expires is None else token.expires.isoformat(),
         "expired": token.is_expired(clock.now()),
+    }
+
+
+def _access_key_document(key: AccessKey) -> dict[str, object]:
+    return {
+        "id": key.id,
+        "name": key.name,
+        "roles": list(key.roles),
+        "tables": None if key.tables is None else list(key.tables),
+        "version": None if key.share is None else key.share.version,
+        "keys": None if key.share is None or not key.share.keys else key.share.keys,
+        "created": key.created.isoformat(),
+        "expires": None if key.expires is None else key.expires.isoformat(),
+        "expired": key.is_expired(clock.now()),
     }
 
 

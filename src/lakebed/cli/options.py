@@ -101,6 +101,13 @@ class Ranges(Struct, frozen=True):
         """Whether there are such options."""
         return bool(self.low or self.high or self.prefix or self.starts_with)
 
+    @property
+    def text(self) -> str:
+        """The options as they are typed, for people."""
+        found = {"--from": [self.low or ()], "--to": [self.high or ()]}
+        found |= {"--prefix": list(self.prefix), "--starts-with": list(self.starts_with)}
+        return " ".join(f"{name} {' '.join(words)}" for name, given in found.items() for words in given if words)
+
     def of(self, schema: Schema) -> list[KeyRange]:
         """Return the ranges of a table with this schema; none if there are no such options. Raises BadKeyError."""
         from lakebed.model.keys import KeyRange

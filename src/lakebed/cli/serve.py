@@ -11,8 +11,8 @@ import functools
 import logging
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,6 +29,9 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import OPERATIONS
 
 if TYPE_CHECKING:
+    from lakebed.server.flight.flight_server import FlightServer
+    from lakebed.server.monitoring.monitor import Monitor
+    from lakebed.server.monitoring.otlp import Otlp
     from lakebed.server.security.audit import AuditLog
     from lakebed.server.security.principal import Authenticator
     from lakebed.server.security.stored import AccessList
@@ -342,6 +345,45 @@ flight_port = click.option(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """The options of the object gateway."""
+
+    port: int
+    alone: bool
+    cache_bytes: int
+
+
+def s3_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of the object gateway, as one parameter ``s3``: None without it."""
+
+    @click.option(
+        "--s3",
+        "s3_port",
+        metavar="PORT",
+        type=WholeNumber(0, 65535),
+        help="Show tables as an S3 bucket on this port (0: free).",
+    )
+    @click.option("--s3-only", is_flag=True, help="Serve the S3 bucket alone, without HTTP API and maintenance.")
+    @click.option(
+        "--s3-cache",
+        "cache_bytes",
+        metavar="BYTES",
+        default=10 * 1024 * MIB,
+        type=WholeNumber(min=1),
+        help="Disk for files that the bucket rewrites. Default: 10 GiB.",
+    )
+    @functools.wraps(function)
+    def with_s3(*args: Any, s3_port: int | None, s3_only: bool, cache_bytes: int, **others: Any) -> None:
+        if s3_only and s3_port is None:
+            raise Code.ARGUMENTS_CONFLICT("--s3-only needs the port of the bucket: add --s3 PORT")
+        if s3_only and others["flight_port"] is not None:
+            raise Code.ARGUMENTS_CONFLICT("--s3-only and --flight-port exclude each other; give one")
+        function(*args, s3=None if s3_port is None else S3Options(s3_port, s3_only, cache_bytes), **others)
+
+    return with_s3
+
+
 @command
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -352,6 +394,7 @@ flight_port = click.option(
     help="The port; 0: a free one.",
 )
 @flight_port
+@s3_options
 @click.option("--public-metrics", is_flag=True, help="Answer /metrics, which names tables, without a token.")
 @click.option(
     "--metrics-tables",
@@ -382,6 +425,7 @@ def serve(
     host: str,
     port: int,
     flight_port: int | None,
+    s3: S3Options | None,
     public_metrics: bool,
     metrics_tables: int,
     read_cache_bytes: int | None,
@@ -403,39 +447,89 @@ def serve(
         from lakebed.server.web import server
         from lakebed.server.web.app import make_app
 
-        if flight_port is not None:
-            # A package that is missing is named before the service starts.
-            import_module("lakebed.server.flight.flight_server")
+        # A package that is missing is named before the service starts.
+        for name in ("flight.flight_server",) * (flight_port is not None) + ("gateway.gateway",) * (s3 is not None):
+            import_module(f"lakebed.server.{name}")
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
     instance = cli.instance()
-    tls, authenticator = protection.tls, protection.authenticator(instance, host)
+    is_alone = s3 is not None and s3.alone
+    tls, authenticator = protection.tls, None if is_alone else protection.authenticator(instance, host)
     service = upkeep.service(instance, hook_commands=hook_commands)
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics)
     with ExitStack() as stack:
         stack.enter_context(stop_on_signal(asked.set))
         if otlp is not None:
-            with optional_imports():
-                from lakebed.server.monitoring.otlp import Otlp
-
-            stack.enter_context(Otlp(otlp, service.instance, monitor))
-        listening = stack.enter_context(server.listen(host, port))
+            stack.enter_context(_otlp(otlp, service.instance, monitor))
+        listening = None if is_alone else stack.enter_context(server.listen(host, port))
+        gateway_listening = None if s3 is None else stack.enter_context(server.listen(host, s3.port))
         monitor.install()
-        stack.enter_context(service)
+        if not is_alone:
+            stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
         if flight_port is not None:
-            from lakebed.server.flight.flight_server import FlightServer
-            from lakebed.server.flight.statement_runs import StatementLimits
-
-            bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
-            pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
-            flight_server = FlightServer(
-                service, host, flight_port, authenticator=authenticator, limits=bounds, tls=pair, audit=exposure.audit
-            )
-            monitor.watch(flight_server.statements)
-            stack.callback(flight_server.stop)
-            print(f"lakebed: Flight SQL at {flight_server.url}", file=sys.stderr)
+            started = _flight(service, monitor, (host, flight_port), (authenticator, limits, tls, exposure))
+            stack.callback(started.stop)
+        if s3 is not None and gateway_listening is not None:
+            gateway = _gateway(service, monitor, s3, limits, exposure)
+            print(f"lakebed: S3 at {server.url_of(gateway_listening, tls)}, bucket lakebed", file=sys.stderr)
+            if listening is None:
+                server.serve(gateway, gateway_listening, asked, tls)
+                return
+            stack.enter_context(_beside(asked, server.serve, gateway, gateway_listening, asked, tls))
+        assert listening is not None
         print(f"lakebed: serving {service.instance.url} at {server.url_of(listening, tls)}", file=sys.stderr)
         app = make_app(service, authenticator, limits, monitor=monitor, exposure=exposure)
         server.serve(app, listening, asked, tls)
+
+
+def _otlp(url: str, instance: Instance, monitor: Monitor) -> Otlp:
+    with optional_imports():
+        from lakebed.server.monitoring.otlp import Otlp
+
+    return Otlp(url, instance, monitor)
+
+
+@contextmanager
+def _beside(asked: threading.Event, function: Callable[..., object], *arguments: object) -> Iterator[None]:
+    """Run a function that returns once the event is set, in a thread beside the block."""
+    thread = threading.Thread(target=function, args=arguments, name="lakebed-gateway")
+    thread.start()
+    try:
+        yield
+    finally:
+        asked.set()
+        thread.join()
+
+
+def _flight(
+    service: Service,
+    monitor: Monitor,
+    address: tuple[str, int],
+    rules: tuple[Authenticator | None, RequestLimits, tuple[Path, Path] | None, Exposure],
+) -> FlightServer:
+    """Return the Flight SQL server of a service, which runs."""
+    from lakebed.server.flight.flight_server import FlightServer
+    from lakebed.server.flight.statement_runs import StatementLimits
+
+    authenticator, limits, tls, exposure = rules
+    bounds = StatementLimits.of_memory(limits.sql_memory_bytes)
+    pair = None if tls is None else (tls[0].read_bytes(), tls[1].read_bytes())
+    started = FlightServer(
+        service, *address, authenticator=authenticator, limits=bounds, tls=pair, audit=exposure.audit
+    )
+    monitor.watch(started.statements)
+    print(f"lakebed: Flight SQL at {started.url}", file=sys.stderr)
+    return started
+
+
+def _gateway(service: Service, monitor: Monitor, s3: S3Options, limits: RequestLimits, exposure: Exposure) -> Any:
+    """Return the object gateway to the instance of a service."""
+    from lakebed.server.gateway.gateway import make_gateway
+    from lakebed.server.security.access_keys import AccessKeys
+    from lakebed.server.security.stored import AccessList
+
+    storage = service.instance.storage
+    keys = AccessKeys(storage, AccessList(storage))
+    return make_gateway(service, keys, limits, monitor, exposure.audit, cache_bytes=s3.cache_bytes)

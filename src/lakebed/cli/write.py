@@ -189,7 +189,7 @@ def delete(
     commit_id: str | None,
     yes: bool,
 ) -> None:
-    """Delete keys of a table that merges by latest; with --where asks for the table's name first.
+    """Delete keys of a table that merges by latest; with --where asks first.
 
     Keys are given as to get. Older versions and tags still have the rows. If the table merges by sort key, only --where
     names what is to be deleted.

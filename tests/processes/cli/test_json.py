@@ -85,6 +85,9 @@ WORDS: dict[str, list[str]] = {
     "token create": ["token", "create", "ann", "--role", "read", "--table", "readings"],
     "token list": ["token", "list"],
     "token drop": ["token", "drop", "{token_id}"],
+    "access-key create": ["access-key", "create", "ann", "--role", "read", "--table", "readings", "--at", "before"],
+    "access-key list": ["access-key", "list"],
+    "access-key drop": ["access-key", "drop", "{access_key_id}"],
     "role create": ["role", "create", "r", "--table", "readings", "--where", "place = 'Ulm'", "--hide", "reading"],
     "role list": ["role", "list"],
     "role drop": ["role", "drop", "some"],
@@ -141,7 +144,7 @@ def filled(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
     hive = folder / "hive"
     hive.mkdir()
     shutil.copy(parquet, hive)
-    *_, token, hook = made(
+    *_, token, access_key, hook = made(
         lake,
         ["write", "readings", parquet],
         ["requests", "submit", "readings", parquet, "--again"],
@@ -154,6 +157,7 @@ def filled(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         ["table", "drop", "gone", "--yes"],
         ["role", "create", "some", "--table", "readings", "--mask", "reading=NULL"],
         ["--json", "token", "create", "bob", "--role", "some", "--expires", "never"],
+        ["--json", "access-key", "create", "bob", "--role", "some", "--table", "readings", "--prefix", "Ulm"],
         ["--json", "hook", "create", "readings", "--command", "true"],
     )
     fail(lakebed.open(str(lake)).table("readings"))
@@ -161,6 +165,7 @@ def filled(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pa
         "folder": hive,
         "hook": json.loads(hook)["hook"],
         "token_id": json.loads(token)["id"],
+        "access_key_id": json.loads(access_key)["id"],
         "schema": schema,
         "parquet": parquet,
         "csv": csv,

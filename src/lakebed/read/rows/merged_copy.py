@@ -42,14 +42,14 @@ def merged_copy(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None =
     return rows_copy(reader.scan(plan, [name for name in plan.schema.names if name in wanted], None))
 
 
-def rows_copy(found: RowStream) -> LocalCopy:
+def rows_copy(found: RowStream, compression: str = "lz4") -> LocalCopy:
     """Return the rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream."""
     folder = copies_folder()
     copy = LocalCopy(folder / f"merged-{random_token()}.parquet")
     with closing(found) as rows, writing_to(folder):
         # Statistics of Parquet leave NaN out, so that the engine would skip rows with it, or read them as others.
         bounded = [field.name for field in rows.schema if not _may_hold_nan(field.type)]
-        writer = pq.ParquetWriter(copy.path, rows.schema, compression="lz4", write_statistics=bounded)
+        writer = pq.ParquetWriter(copy.path, rows.schema, compression=compression, write_statistics=bounded)
         with writer:
             for group in gather(rows, _GROUP_ROWS, _GROUP_BYTES):
                 writer.write_table(group)

@@ -204,8 +204,8 @@ SERVICE_GAUGES = (
     _gauge("http_requests_active", "HTTP requests that are being answered."),
     _gauge(
         "room_used",
-        "Room that is taken. room: answers (bytes that open answers of reads may hold), statements and flight "
-        "statements (those that run).",
+        "Room that is taken. room: answers (bytes that open answers of reads may hold), objects (the same of the S3 "
+        "bucket), statements and flight statements (those that run).",
         "room",
     ),
     _gauge("room_capacity", "Room that there is; one principal gets at most three quarters.", "room"),

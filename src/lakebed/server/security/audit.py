@@ -26,8 +26,8 @@ FILES_KEPT = 10
 
 STATEMENT_CHARACTERS = 4096
 
-_TOKEN = re.compile(rf"{PREFIX}[0-9a-f]{{8,}}")
-"""A token that a client put where none belongs, such as into a path."""
+_SECRETS = re.compile(rf"({PREFIX}|X-Amz-Signature=)[0-9a-f]{{8,}}")
+"""A token that a client put where none belongs, such as into a path; the signature of a presigned URL."""
 
 
 class AuditLog:
@@ -61,7 +61,7 @@ class AuditLog:
         rows: int | None = None,
         size_bytes: int | None = None,
     ) -> None:
-        """Write a line. ``principal`` is None for an unauthenticated request; ``interface`` is http or flight."""
+        """Write a line. ``principal`` is None for an unauthenticated request; ``interface`` is http, flight or s3."""
         line = {
             "time": clock.now().isoformat(timespec="milliseconds"),
             "principal": principal,
@@ -78,7 +78,7 @@ class AuditLog:
         }
         text = dump({name: value for name, value in line.items() if value is not None or name == "principal"})
         # JSON escapes line ends, so that no request can write a line of its own.
-        shown = _TOKEN.sub(f"{PREFIX}***", text.decode())
+        shown = _SECRETS.sub(r"\1***", text.decode())
         self._handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, shown, None, None))
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -53,6 +53,7 @@ PREFIX = "lakebed_"
 _ROLES, _TOKENS = "access/roles", "access/tokens"
 
 Stored = TypeVar("Stored")
+Known = TypeVar("Known")
 
 
 class AccessToken(Struct, frozen=True, rename={"digest": "sha256"}):
@@ -89,21 +90,31 @@ def create_token(
 
     Raises UsageError for invalid arguments, NotFoundError for a role that there is not.
     """
-    names = tuple(dict.fromkeys(roles))
-    if not is_text(name) or not TAG_NAME.fullmatch(name):
-        raise Code.ROLE_INVALID(f"token for {shown(name)}: must be 1 to 128 of the characters A-Z a-z 0-9 _ . -")
-    if not names:
-        raise Code.ROLE_INVALID("a token needs a role: read, write, admin, or one that was created")
-    only = None if tables is None else tuple(dict.fromkeys(tables))
-    for table in only or ():
-        if not TABLE_NAME.fullmatch(table):
-            raise Code.ROLE_INVALID(f"{shown(table)} is not the name of a table")
-    known = roles_of(storage)
-    roles_named(names, known)
+    names, only = check_holder(storage, name, roles, tables, "token")
     secret = PREFIX + clock.random_token() + clock.random_token()
     token = AccessToken(clock.new_id(), name, digest_of(secret), names, only, clock.now(), expires)
     create_until_clear(storage, _token_name(token.id), encode_document(msgspec.to_builtins(token)))
     return token, secret
+
+
+def check_holder(
+    storage: Storage, name: str, roles: Iterable[str], tables: Iterable[str] | None, what: str
+) -> tuple[tuple[str, ...], tuple[str, ...] | None]:
+    """Return the roles and the tables of a new token, or of ``what`` else has them, each once.
+
+    Raises UsageError for invalid arguments, NotFoundError for a role that there is not.
+    """
+    names = tuple(dict.fromkeys(roles))
+    if not is_text(name) or not TAG_NAME.fullmatch(name):
+        raise Code.ROLE_INVALID(f"{what} for {shown(name)}: must be 1 to 128 of the characters A-Z a-z 0-9 _ . -")
+    if not names:
+        raise Code.ROLE_INVALID(f"{what} for {name}: it needs a role: read, write, admin, or one that was created")
+    only = None if tables is None else tuple(dict.fromkeys(tables))
+    for table in only or ():
+        if not TABLE_NAME.fullmatch(table):
+            raise Code.ROLE_INVALID(f"{shown(table)} is not the name of a table")
+    roles_named(names, roles_of(storage))
+    return names, only
 
 
 def tokens_of(storage: Storage) -> list[AccessToken]:
@@ -171,17 +182,17 @@ class _Known:
     roles: Mapping[str, Role]
     damaged_tokens: Mapping[str, ObjectError]
     damaged_roles: Mapping[str, ObjectError]
-    read_s: float
 
 
-class AccessList:
-    """The roles and tokens of an instance, read anew while they are used. Safe to use from many threads."""
+class Refreshed(Generic[Known]):
+    """What is stored for services to know, read anew while it is used. Safe to use from many threads."""
 
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
+    def __init__(self, read: Callable[[], Known], what: str) -> None:
+        """``read`` runs in one thread; ``what`` it reads is named if it cannot be read."""
+        self._read_anew = read
+        self._what = what
         self._lock = threading.Lock()
-        self._tokens: dict[str, AccessToken | ObjectError] = {}
-        self._known: _Known | None = None
+        self._known: tuple[Known, float] | None = None
         self._reading: Future[None] | None = None
         self._thread = ThreadPoolExecutor(1, "lakebed-access")
 
@@ -189,15 +200,53 @@ class AccessList:
         """Stop reading."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
+    def known(self) -> Known:
+        """Return what is known, at most AGE_MAX_S old; older while the store cannot be read."""
+        known = self._known
+        age_s = float("inf") if known is None else clock.monotonic_s() - known[1]
+        if age_s < REFRESH_S and known is not None:
+            return known[0]
+        with self._lock:
+            if self._reading is None or self._reading.done():
+                self._reading = self._thread.submit(self._read)
+            reading_now = self._reading
+        if age_s >= AGE_MAX_S:
+            # Within a bound, as this may be the thread that answers all requests.
+            wait([reading_now], _WAIT_S)
+        known = self._known
+        if known is None or clock.monotonic_s() - known[1] >= OUTAGE_MAX_S:
+            if reading_now.done():
+                reading_now.result()
+            if (known := self._known) is None:
+                raise Code.STORE_UNAVAILABLE(f"{self._what} could not be read yet; try again", transient=True)
+        return known[0]
+
+    def _read(self) -> None:
+        began_s = clock.monotonic_s()
+        self._known = self._read_anew(), began_s
+
+
+class AccessList:
+    """The roles and tokens of an instance, read anew while they are used. Safe to use from many threads."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._tokens: dict[str, AccessToken | ObjectError] = {}
+        self._refreshed = Refreshed(self._read, f"the tokens at {storage.url}")
+
+    def close(self) -> None:
+        """Stop reading."""
+        self._refreshed.close()
+
     @property
     def any_tokens(self) -> bool:
         """Whether there is a token, damaged ones included."""
-        known = self._fresh()
+        known = self._refreshed.known()
         return bool(known.tokens or known.damaged_tokens)
 
     def principal_of(self, secret: str) -> Principal:
         """The principal that has this token. Raises AccessError if it is unknown, expired or revoked."""
-        known = self._fresh()
+        known = self._refreshed.known()
         token = known.tokens.get(digest_of(secret))
         if token is None:
             count = len(known.damaged_tokens)
@@ -208,19 +257,23 @@ class AccessList:
             )
         if token.is_expired(clock.now()):
             raise Code.NOT_AUTHENTICATED(f"the token {token.id} has expired; ask an admin for another")
-        roles = self.roles_named(token.roles)
-        return Principal(token.name, roles if token.tables is None else _restricted_to(roles, token.tables))
+        return self.principal_with(token.name, token.roles, token.tables)
+
+    def principal_with(self, name: str, roles: Iterable[str], tables: Iterable[str] | None) -> Principal:
+        """Return a principal with the roles of these names, on these tables only. Raises as :meth:`roles_named`."""
+        found = self.roles_named(roles)
+        return Principal(name, found if tables is None else _restricted_to(found, tables))
 
     def check_roles(self, names: Iterable[str]) -> None:
         """Raise NotFoundError for a role that there is not."""
-        roles_named(names, self._fresh().roles)
+        roles_named(names, self._refreshed.known().roles)
 
     def roles_named(self, names: Iterable[str]) -> tuple[Role, ...]:
         """Return the roles of these names.
 
         Raises AccessError if one was dropped or is damaged: the others might show what it hides.
         """
-        known = self._fresh()
+        known = self._refreshed.known()
         try:
             for name in names:
                 if name in known.damaged_roles:
@@ -229,44 +282,20 @@ class AccessList:
         except Error as error:
             raise Code.NOT_AUTHENTICATED(f"{error.message}; ask an admin for another token") from error
 
-    def _fresh(self) -> _Known:
-        """Return what is known, at most AGE_MAX_S old; older while the store cannot be read."""
-        known = self._known
-        age_s = float("inf") if known is None else clock.monotonic_s() - known.read_s
-        if age_s < REFRESH_S and known is not None:
-            return known
-        with self._lock:
-            if self._reading is None or self._reading.done():
-                self._reading = self._thread.submit(self._read)
-            reading_now = self._reading
-        if age_s >= AGE_MAX_S:
-            # Within a bound, as this may be the thread that answers all requests.
-            wait([reading_now], _WAIT_S)
-        known = self._known
-        if known is None or clock.monotonic_s() - known.read_s >= OUTAGE_MAX_S:
-            if reading_now.done():
-                reading_now.result()
-            if (known := self._known) is None:
-                raise Code.STORE_UNAVAILABLE(
-                    f"the tokens at {self._storage.url} could not be read yet; try again", transient=True
-                )
-        return known
-
-    def _read(self) -> None:
-        began_s = clock.monotonic_s()
+    def _read(self) -> _Known:
         names = {one.name for one in self._storage.list(_TOKENS)}
         for name in names:
             # A damaged object may be restored from a copy.
             if not isinstance(self._tokens.get(name), AccessToken) and (data := self._storage.get(name)) is not None:
-                self._tokens[name] = _or_error(_token_of, name, data)
+                self._tokens[name] = or_error(_token_of, name, data)
         for name in self._tokens.keys() - names:
             del self._tokens[name]
         tokens = {token.digest: token for token in self._tokens.values() if isinstance(token, AccessToken)}
         damaged_tokens = {name: token for name, token in self._tokens.items() if not isinstance(token, AccessToken)}
-        found = {name: _or_error(_role_of, name, data) for name, data in sorted(_stored_roles(self._storage))}
+        found = {name: or_error(_role_of, name, data) for name, data in sorted(_stored_roles(self._storage))}
         roles = {name: role for name, role in found.items() if isinstance(role, Role)}
         damaged_roles = {name: role for name, role in found.items() if not isinstance(role, Role)}
-        self._known = _Known(tokens, roles, damaged_tokens, damaged_roles, began_s)
+        return _Known(tokens, roles, damaged_tokens, damaged_roles)
 
 
 def _restricted_to(roles: Iterable[Role], tables: Iterable[str]) -> tuple[Role, ...]:
@@ -318,7 +347,8 @@ def _token_of(name: str, data: bytes) -> AccessToken:
         return token
 
 
-def _or_error(read: Callable[[str, bytes], Stored], name: str, data: bytes) -> Stored | ObjectError:
+def or_error(read: Callable[[str, bytes], Stored], name: str, data: bytes) -> Stored | ObjectError:
+    """Return what ``read`` makes of an object, or its error if it is damaged."""
     try:
         return read(name, data)
     except (DamagedError, UnsupportedFormatError) as error:

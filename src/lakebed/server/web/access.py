@@ -75,6 +75,10 @@ class OpenTables:
         self._found[name] = table, now
         return table
 
+    def names(self) -> list[str]:
+        """Return the names of all tables."""
+        return self._instance.tables()
+
     def readable(self, principal: Principal, name: str, at: str | None = None) -> TableHandle[RowStream]:
         """Return the table as the principal may read it, or as it was at a version, a tag or a time.
 

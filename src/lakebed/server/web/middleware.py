@@ -51,9 +51,10 @@ def note(request: Request[Any, Any, Any], **facts: Any) -> None:
 class AuditedRequests:
     """Writes a line of the audit log for every request, and adds the headers that every answer has."""
 
-    def __init__(self, app: ASGIApp, log: AuditLog | None) -> None:
+    def __init__(self, app: ASGIApp, log: AuditLog | None, interface: str = "http") -> None:
         self._app = app
         self._log = log
+        self._interface = interface
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
@@ -85,7 +86,7 @@ class AuditedRequests:
         query = found.get("query_string", b"").decode("latin-1")
         self._log.record(
             principal=None if principal is None else principal.name,
-            interface="http",
+            interface=self._interface,
             method=found["method"],
             path=f"{found['path']}?{query}" if query else found["path"],
             status=status,

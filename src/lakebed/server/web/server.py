@@ -28,6 +28,7 @@ from lakebed.server.web.error_answers import document_of, retry_headers, status_
 
 if TYPE_CHECKING:
     from litestar import Litestar
+    from litestar.types import ASGIApp
 
 DRAIN_S = 30
 """How long requests that have begun may go on after the service was asked to end."""
@@ -101,7 +102,7 @@ class _Server(uvicorn.Server):
 
 
 def serve(
-    app: Litestar,
+    app: Litestar | ASGIApp,
     listening: socket.socket,
     asked: threading.Event,
     tls: Tls = None,
@@ -110,7 +111,7 @@ def serve(
     """Answer requests until the event is set; then end those that have begun. Raises UsageError for a bad ``tls``."""
     bounds = limits or ConnectionLimits()
     config = uvicorn.Config(
-        app,
+        cast("Any", app),
         http=cast("Any", partial(BoundedProtocol, Connections(bounds))),
         ws="none",
         log_level="warning",

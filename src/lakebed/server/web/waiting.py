@@ -80,7 +80,7 @@ async def place_in(
 
     Raises ContentionError if there is no room in time.
     """
-    place = await while_connected(request, partial(_place, room, holder, size, wait_s))
+    place = await while_connected(request, partial(wait_for_place, room, holder, size, wait_s))
     try:
         yield place
     except BaseException:
@@ -88,7 +88,8 @@ async def place_in(
         raise
 
 
-async def _place(room: Room, holder: str, size: int, wait_s: float) -> TakenRoom:
+async def wait_for_place(room: Room, holder: str, size: int, wait_s: float) -> TakenRoom:
+    """Wait for a place. Raises ContentionError if there is no room in time."""
     asked = room.ask(holder, size)
     try:
         with anyio.fail_after(wait_s):
