@@ -38,7 +38,7 @@ from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID, iceberg_schema, 
 from lakebed.upkeep.publish.storage_io import StorageIO, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyiceberg.manifest import DataFile, ManifestFile
 
@@ -165,7 +165,7 @@ class PartWriter:
 
     def write_list(self, parent: int | None, files: Sequence[ManifestFile]) -> str:
         """Write the list of the manifests of the snapshot, and return its location."""
-        location = self.location("list", "avro")
+        location = self.location(record.LIST, "avro")
         output = self.io.new_output(location)
         with write_manifest_list(2, output, self.snapshot_id, parent, self.number, CODEC) as writer:
             if files:
@@ -434,3 +434,14 @@ def _uuid(table_id: str) -> UUID:
 
 def _now_ms() -> int:
     return int(clock.now().timestamp() * 1000)
+
+
+def parts_of(storage: Storage, lists: Iterable[str]) -> Iterator[str]:
+    """Return the names of manifest lists, and of the manifests and deletes of their snapshots."""
+    io = StorageIO(storage)
+    for name in lists:
+        yield name
+        for manifest in read_manifest_list(io.new_input(io.root + name)):
+            yield io.name_of(manifest.manifest_path)
+            if manifest.content is ManifestContent.DELETES:
+                yield from (io.name_of(entry.data_file.file_path) for entry in manifest.fetch_manifest_entry(io))

@@ -11,6 +11,9 @@ digest of the file before. So a file that another program put there is found, an
 The end of a publication, when the setting ``publish`` is reset, is a metadata file too, without a table in it: engines
 fail to read it, in place of reading rows that are old.
 
+What is kept. Snapshots follow one another, and some of them in a row name a part. So of the parts that were written
+before the first snapshot that is needed, only those are needed that this snapshot names, or one with a tag.
+
 Errors: DamagedError for metadata that Lakebed did not write. Source: docs/format.md 14; decision 0074.
 """
 
@@ -22,11 +25,18 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code, DamagedError, Error
 from lakebed.model.documents import dump, is_whole_document, load, reading
-from lakebed.model.files import metadata_folder, metadata_name, parse_metadata_name
+from lakebed.model.files import (
+    iceberg_folder,
+    metadata_folder,
+    metadata_name,
+    parse_metadata_name,
+    parse_part_name,
+)
 from lakebed.storage.retries import attempts, is_stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime, timedelta
 
     from lakebed.storage.contract import Storage
 
@@ -36,11 +46,20 @@ ROWS, PREVIOUS, DIGEST, ENDED = "lakebed.rows", "lakebed.previous", "lakebed.dig
 SNAPSHOTS_MAX = 100
 """Snapshots in the metadata beside those with tags: about 50 kB, which each publication writes."""
 
+METADATA_KEPT = 10
+"""Metadata files that are kept: a reader has loaded one as a whole when it begins."""
+
+LIST = "list"
+"""The kind of the parts that are manifest lists."""
+
 READS_MAX = 5
 """Attempts to read the latest metadata file: a publisher deletes older ones meanwhile."""
 
 _ENDING = ".metadata.json"
 _BLANK = "?" * 32
+
+_List = tuple[int, "datetime", int, str]
+"""A manifest list: its publication, its last-modified time, the version of the table, its name."""
 
 
 @dataclass(frozen=True)
@@ -170,3 +189,70 @@ def end(storage: Storage, table_id: str) -> bool:
         if is_stored(storage, metadata_name(table_id, head.number + 1), sealed(dump({"properties": properties}))):
             return True
     raise Code.PUBLICATION_CONTENDED(f"table {table_id} is published all the time; reset publish, and try again")
+
+
+# -- what is kept ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Retained:
+    """What readers of a published table may need, and what there is (:func:`retained`).
+
+    They need the files of these ``versions``. ``old`` are parts of earlier publications, and metadata files that were
+    replaced long ago; of these parts, those are needed that the manifest ``lists`` name.
+    """
+
+    versions: frozenset[int] = frozenset()
+    lists: tuple[str, ...] = ()
+    old: tuple[str, ...] = ()
+
+
+def retained(storage: Storage, table_id: str, history: timedelta) -> Retained:
+    """Return what is kept for readers that began less than ``history`` ago. Requests: two listings, the clock, a read.
+
+    These readers loaded metadata that were the latest then, or later ones. The latest of before list the snapshots that
+    had been replaced less than ``history`` before; those that came later were of the newest version of the table, whose
+    files are kept for as long by :mod:`lakebed.upkeep.retention`. Snapshots that are listed now are kept as well.
+
+    Raises DamagedError for metadata that Lakebed did not write: nothing may be deleted.
+    """
+    listed = list(storage.list(iceberg_folder(table_id)))
+    if not listed:
+        return Retained()
+    latest, before = latest_metadata(storage, table_id), storage.now() - history
+    parts = [(part, one) for one in listed if (part := parse_part_name(table_id, one.name)) is not None]
+    old = tuple(one.name for _, one in parts if one.last_modified <= before)
+    stale = tuple(
+        one.name
+        for one in listed
+        if latest is not None and 0 < (parse_metadata_name(table_id, one.name) or 0) <= latest.number - METADATA_KEPT
+    )
+    times = {one.name: one.last_modified for one in listed}
+    if latest is None or (latest.ended and latest.name in times and times[latest.name] <= before):
+        return Retained(old=old + stale)
+    lists = sorted((part.number, one.last_modified, part.version, one.name) for part, one in parts if part.kind == LIST)
+    window = _listed_at(lists, before, history)
+    first = min((number for number, *_ in window), default=0)
+    named = [one["manifest-list"].rpartition("/")[2] for one in latest.document.get("snapshots", ())]
+    begin = [name for number, _, _, name in window if number == first]
+    earlier = [name for number, _, _, name in lists if number < first and name.rpartition("/")[2] in named]
+    kept = frozenset(one.name for part, one in parts if part.number >= first)
+    return Retained(
+        versions=latest.versions | {version for _, _, version, _ in window},
+        lists=(*begin, *earlier),
+        old=tuple(name for name in old if name not in kept) + stale,
+    )
+
+
+def _listed_at(lists: Sequence[_List], before: datetime, history: timedelta) -> list[_List]:
+    """Return the snapshots that the latest metadata of a time listed, at most; all later ones if there were none."""
+    then = [one for one in lists if one[1] <= before]
+    if not then:
+        return list(lists)
+    since = then[-1][1] - history
+    window = then[-1:]
+    for one, successor in zip(then[-2::-1], then[:0:-1], strict=True):
+        if successor[1] < since or len(window) == SNAPSHOTS_MAX:
+            break
+        window.append(one)
+    return window

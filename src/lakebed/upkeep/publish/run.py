@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 ATTEMPTS_MAX = 8
 """Publications that others may make meanwhile."""
 
-METADATA_KEPT = 10
-"""Metadata files that are kept: a reader has loaded one as a whole when it begins."""
-
 MERGED, RAW = "merged", "raw"
 """Which rows are published: those of the table, or all that are stored."""
 
@@ -147,15 +144,22 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
         )
     with optional_imports():
         import pyiceberg.manifest  # noqa: F401 - an error names the extra if it is missing
+    anew = False
     for _ in attempts(ATTEMPTS_MAX):
-        if report := _publish_once(table, raw=raw):
+        report = _publish_once(table, raw=raw, anew=anew)
+        # A collector retires files and then reads the metadata, and here the metadata are put and then the state is
+        # read, so one of them sees what the other did.
+        if report is not None and table.state().retains(report.version):
             return report
+        anew = report is not None
     raise Code.PUBLICATION_CONTENDED(f"table {table.name} was published by others {ATTEMPTS_MAX} times; try again")
 
 
-def _publish_once(table: Table, *, raw: bool | None) -> PublishReport | None:
-    """Publish the latest version; None if another publisher was faster."""
+def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishReport | None:
+    """Publish the latest version; None if another publisher was faster. ``anew``: without the snapshots of before."""
     before = _chain(table)
+    if anew:
+        before = _empty_chain(table, before.file)
     head = _head(table)
     wanted = _properties(table, before.file, raw=raw)
     last = before.file
@@ -171,8 +175,8 @@ def _publish_once(table: Table, *, raw: bool | None) -> PublishReport | None:
         return None
     _remember(table, after)
     table.storage.replace(version_hint_name(table.id), str(number).encode())
-    if number > METADATA_KEPT:
-        table.storage.delete([metadata_name(table.id, number - METADATA_KEPT)])
+    if number > record.METADATA_KEPT:
+        table.storage.delete([metadata_name(table.id, number - record.METADATA_KEPT)])
     return report
 
 
@@ -304,14 +308,22 @@ def _chain(table: Table) -> _Chain:
     file = latest_metadata(table.storage, table.id, None if known is None else known.file)
     if known is not None and known.file is file:
         return known
-    fresh, io = iceberg.new_metadata(table.storage, table.id, table.state()), StorageIO(table.storage)
     if file is not None and not file.ended:
-        found = iceberg.parsed(file)
+        found, io = iceberg.parsed(file), StorageIO(table.storage)
         # The paths in metadata are absolute, so those of an instance that was moved are of no use.
-        if found.location == fresh.location:
+        if found.location == _at(table, iceberg_folder(table.id)):
             manifests = iceberg.read_manifests(io, found.current_snapshot())
             return _Chain(file, found, manifests, _known_files(table, file, manifests, io))
-    return _Chain(file, fresh, iceberg.read_manifests(io, None))
+    return _empty_chain(table, file)
+
+
+def _empty_chain(table: Table, file: MetadataFile | None) -> _Chain:
+    """Return a publication without snapshots, after that one."""
+    from lakebed.upkeep.publish import metadata as iceberg
+    from lakebed.upkeep.publish.storage_io import StorageIO
+
+    described = iceberg.new_metadata(table.storage, table.id, table.state())
+    return _Chain(file, described, iceberg.read_manifests(StorageIO(table.storage), None))
 
 
 def _known_files(

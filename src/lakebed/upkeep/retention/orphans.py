@@ -39,6 +39,7 @@ from lakebed.model.files import (
     data_folder,
     file_of_object,
     is_copy_name,
+    is_published_name,
     log_of_entry,
     parse_retained_version,
     table_of_object,
@@ -261,7 +262,9 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
 
 def _goes(table_id: str, name: str) -> bool:
     """Return whether an object is deleted as soon as no reader can have the table open."""
-    return file_of_object(table_id, name) is not None or is_copy_name(table_id, name)
+    return (
+        file_of_object(table_id, name) is not None or is_copy_name(table_id, name) or is_published_name(table_id, name)
+    )
 
 
 def _is_whole(table_id: str, names: Collection[str]) -> bool:

@@ -160,7 +160,14 @@ def plan_files(
 
 def unpinned(files: Iterable[CommittedFile], pins: Collection[int]) -> tuple[CommittedFile, ...]:
     """Return those of the files that the table does not refer to at any of the pinned versions."""
-    return tuple(committed for committed in files if not any(map(committed.needed_at, pins)))
+    versions = sorted(pins)
+
+    def is_needed(committed: CommittedFile) -> bool:
+        # At the first pinned version from the one that added the file on, if at any.
+        first = bisect_left(versions, committed.added)
+        return first < len(versions) and committed.needed_at(versions[first])
+
+    return tuple(committed for committed in files if not is_needed(committed))
 
 
 def _is_old(last_modified: datetime | None, before: datetime) -> bool:

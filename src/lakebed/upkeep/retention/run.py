@@ -4,7 +4,8 @@ The steps of one table, in this order:
 
 1. Retire files by a transaction, so that no later transaction can bring back a file that is about to be deleted.
 2. Read the pins, after the state that has the retired files, whichever collector retired them. A later pin sees them in
-   the state that it reads. Pinned files stay retired until a later round.
+   the state that it reads. Pinned files stay retired until a later round. So do files of published versions; if the
+   table is not published any more, that is recorded first.
 3. Delete the objects of the files, then purge the files from the state by a transaction. After a crash in between, the
    next round finishes.
 4. Raise the request watermark.
@@ -29,6 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
+from importlib.util import find_spec
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,7 @@ from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import object_names
 from lakebed.model.html_tables import FactsView
 from lakebed.model.reports import WorkReport
+from lakebed.model.settings import Publish
 from lakebed.model.state.transactions import PurgeFiles, RaiseWatermark, RetireFiles, Watermark
 from lakebed.model.wording import count_text, size_text
 from lakebed.read.inspect.history import committed_on_interrupt
@@ -47,6 +50,8 @@ from lakebed.storage import telemetry
 from lakebed.storage.disk_space import delete_abandoned_folders, with_reserve
 from lakebed.table.filter_choice import age_off
 from lakebed.table.tracker.submitted_queries import QueryObjects
+from lakebed.upkeep.publish.record import Retained, retained
+from lakebed.upkeep.publish.record import end as end_publication
 from lakebed.upkeep.retention.orphans import DroppedReport, OrphanReport, delete_dropped, delete_orphans
 from lakebed.upkeep.retention.plan import FilePlan, LogPlan, cutoff, plan_files, plan_log, request_watermark, unpinned
 
@@ -163,7 +168,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         state = table.state()
         planned = _plan(table, state)
         doomed = (*planned.retired, *planned.due)
-        free = [committed.facts for committed in unpinned(doomed, read_pins(table.storage, table.id).versions)]
+        free = [committed.facts for committed in unpinned(doomed, read_held(table).versions)]
         return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
     with telemetry.span("gc", table=table.id):
         report = with_reserve(table.storage, lambda: _collect(table))
@@ -176,6 +181,8 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
 def _collect(table: Table) -> CollectionReport:
     freed: list[DataFile] = []
     earlier = None
+    if table.settings_in_force().publish is Publish.NONE:
+        end_publication(table.storage, table.id)
     # Files retired by an earlier round are deleted first, which frees space for new entries on a full disk.
     state = table.state()
     if _plan(table, state).retired:
@@ -186,6 +193,7 @@ def _collect(table: Table) -> CollectionReport:
     free, planned, pins = _unpinned(table, state)
     version = _delete(table, free) or earlier
     table.storage.delete(pins.dead)
+    _delete_published(table)
     _purge_requests(table)
     log_start, entries = truncate(table)
     orphan_age = timedelta(seconds=table.settings_in_force().orphan_age_s)
@@ -236,9 +244,19 @@ def last_modified_of(table: Table, version: int) -> datetime | None:
 
 def _unpinned(table: Table, state: TableState) -> tuple[list[DataFile], FilePlan, Pins]:
     """Return the retired files of a state that no pin holds. The pins are read after the state was."""
-    pins = read_pins(table.storage, table.id)
+    pins = read_held(table)
     planned = _plan(table, state, pins.versions)
     return [committed.facts for committed in planned.deletable], planned, pins
+
+
+def read_held(table: Table) -> Pins:
+    """Return the pins, and beside them the published versions (:mod:`lakebed.upkeep.publish.record`)."""
+    pins = read_pins(table.storage, table.id)
+    return replace(pins, versions=pins.versions | _published(table).versions)
+
+
+def _published(table: Table) -> Retained:
+    return retained(table.storage, table.id, timedelta(seconds=table.settings_in_force().history_s))
 
 
 def _retire(table: Table) -> TableState:
@@ -269,6 +287,24 @@ def _delete(table: Table, files: Sequence[DataFile]) -> int | None:
         table.snapshot(max_staleness=inf).reader.drop(batch)
         version = _purge(table, [f.id for f in batch]) or version
     return version
+
+
+def _delete_published(table: Table) -> None:
+    """Delete manifests and deletes that no published version needs any more, and orphans among them."""
+    there = _published(table)
+    if not there.old:
+        return
+    named: set[str] = set()
+    if there.lists:
+        if find_spec("pyiceberg") is None:
+            # They are deleted by a process that can read which of them are needed.
+            return
+        from lakebed.upkeep.publish.metadata import parts_of
+
+        named.update(parts_of(table.storage, there.lists))
+    doomed = [name for name in there.old if name not in named]
+    for start in range(0, len(doomed), BATCH_FILES):
+        table.storage.delete(doomed[start : start + BATCH_FILES])
 
 
 def _purge(table: Table, ids: Sequence[str]) -> int | None:
