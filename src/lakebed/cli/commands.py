@@ -184,6 +184,7 @@ _COMMANDS = (
     ("split", "maintenance:split", "Split partitions that have grown too large."),
     ("join", "maintenance:join", "Join small neighbouring partitions."),
     ("gc", "maintenance:gc", "Delete objects that are no longer needed, of one table or of all."),
+    ("publish", "maintenance:publish", "Publish the latest version of a table as Apache Iceberg."),
     ("status", "status:show_status", "Show tables, backlogs, errors, and the next operations with their reasons."),
     ("top", "screen:top", "Show the status live, in a terminal."),
     ("jobs list", "jobs:list_jobs", "List jobs, newest first, of all tables or of one."),

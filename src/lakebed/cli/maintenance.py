@@ -1,4 +1,4 @@
-"""``lakebed compact``, ``split``, ``join``, ``gc``, ``ingest`` and ``maintain``; ``table pause``, ``requests submit``.
+"""``lakebed compact``, ``split``, ``join``, ``publish``, ``gc``, ``ingest``, ``maintain``, ``table pause``, requests.
 
 Spark is started only for work that needs it: splitting writes metadata alone. With ``--dry-run`` a command prints its
 plan and changes nothing. A request to add files is recorded in one commit; ``ingest``, ``maintain`` or a service
@@ -255,6 +255,25 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
         for other in others:
             cli.out.note(f"lakebed: {other}")
         raise first
+
+
+# -- lakebed publish -----------------------------------------------------------------------------------------------
+
+
+@command
+@options.table
+@click.option("--compact", is_flag=True, help="Compact the table first if it cannot be published as it is.")
+@click.option(
+    "--raw/--merged", default=None, help="All stored rows, or those of the table. Default: as it was published before."
+)
+def publish(cli: Invocation, *, table: str, compact: bool, raw: bool | None) -> None:
+    """Publish the latest version of a table as Apache Iceberg, which other engines read in place.
+
+    The table needs the setting publish=iceberg; a service publishes such tables by itself. Prints the metadata file.
+    """
+    with open_pipeline(cli) as pipeline:
+        report = pipeline.publish(table, compact=compact, raw=raw)
+    cli.out.document(report, [report_line(report)])
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------

@@ -175,6 +175,10 @@ def _table_cells(table: TableStatus) -> tuple[Any, ...]:
         state = f"{table.error.code}: {table.error.message}"[:_WHY_CHARS]
     elif table.paused:
         state += f"; paused: {', '.join(table.paused)}"
+    if table.publication_error is not None:
+        state += f"; not published: {table.publication_error}"[:_WHY_CHARS]
+    elif table.published_lag:
+        state += f"; published up to {table.published}, {count_text(table.published_lag, 'version')} behind"
     counts = (table.rows, size_text(table.size_bytes), table.partitions, table.files, a_partition)
     return (table.name, *counts, waiting, since, merge, state)
 

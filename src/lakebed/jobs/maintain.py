@@ -17,6 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from lakebed.errors import Code, RejectedError
 from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
@@ -39,6 +40,7 @@ from lakebed.upkeep.compaction.run import CompactionReport, Prepared, compact, p
 from lakebed.upkeep.export.run import ExportReport, ExportRequest, export
 from lakebed.upkeep.ingest_jobs import IngestReport, ingest
 from lakebed.upkeep.ingest_jobs import prepare as prepare_ingest
+from lakebed.upkeep.publish.run import PublishReport, publish
 from lakebed.upkeep.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.upkeep.retention.run import CollectionReport, collect_garbage
 from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest, rewrite
@@ -224,6 +226,17 @@ class Maintenance:
         if cut.compact_first:
             compacted = self._raised(self.merge(Prepared(whole(self.table.state(), cut.compact_first))))
         return DivisionReport(cut, compacted, self.join())
+
+    def publish(self, *, compact: bool = False, raw: bool | None = None) -> PublishReport:
+        """Publish the latest version for other engines; see :meth:`lakebed.jobs.pipeline.Pipeline.publish`."""
+        with self.tracked(WorkKind.PUBLISH) as run:
+            try:
+                return run.reported(publish(self.table, raw=raw))
+            except RejectedError as error:
+                if error.code is not Code.ROWS_NOT_MERGED or not compact:
+                    raise
+            self.compact("full")
+            return run.reported(publish(self.table, raw=raw))
 
     def collect(self) -> CollectionReport:
         """Delete files that no version needs, and truncate the log."""

@@ -37,6 +37,7 @@ from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.run import CompactionReport
 from lakebed.upkeep.export.run import ExportReport, ExportRequest
 from lakebed.upkeep.ingest_jobs import IngestReport
+from lakebed.upkeep.publish.run import PublishReport
 from lakebed.upkeep.retention.erasure.run import ErasureReport, RowsSought
 from lakebed.upkeep.retention.run import GcReport, gc
 from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest
@@ -399,6 +400,22 @@ class Pipeline:
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
         return self.maintenance(view).refresh(anew=anew)
+
+    @interruptible
+    def publish(self, table: Table | str, *, compact: bool = False, raw: bool | None = None) -> PublishReport:
+        """Publish the latest version of a table as Apache Iceberg, for other engines (docs/open.md); needs no Spark.
+
+        Nothing is done if it is published already. With ``compact``, partitions are merged first if rows of them are
+        computed from those of several files. With ``raw`` all stored rows are rows, also of a table that merges them;
+        None: as it was published before.
+
+        Raises:
+            UsageError: the table has not the setting ``publish=iceberg``, or pyiceberg is not installed.
+            RejectedError: rows are computed from those of several files: compact the table.
+            DamagedError: another program wrote metadata of the table, or changed them.
+            ContentionError: other processes publish the table all the time.
+        """
+        return self.maintenance(table).publish(compact=compact, raw=raw)
 
     # -- within -------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class WorkKind(StrEnum):
     QUERY = "query"
     GC = "gc"
     REFRESH = "refresh"
+    PUBLISH = "publish"
     ERASE_REPORT = "erase-report"
     MAINTENANCE = "maintenance"
 

@@ -42,7 +42,7 @@ class TableSummary:
     ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
     ingest, because too many requests are open. ``piled``: a partition has more runs than merges should leave, and
     merges are due. ``unused``: there are files without references. ``ages``: rows expire. A view has ``fed``, the
-    version of its ``source``, the id of a table, that it has.
+    version of its ``source``, the id of a table, that it has. ``published``: other engines read its latest version.
     """
 
     version: int = 0
@@ -64,6 +64,7 @@ class TableSummary:
     ages: bool = False
     source: str | None = None
     fed: int = 0
+    published: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakebed
-from lakebed.model.files import metadata_name
+from lakebed.model.files import metadata_folder, metadata_name
+from lakebed.storage.contract import PutOutcome
+from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
 
 if TYPE_CHECKING:
@@ -82,3 +84,164 @@ def test_a_type_that_iceberg_lacks_is_refused_by_name(tmp_path: Path, kind: str)
     plain = lake.create_table("p", SCHEMA, settings={"publish": "iceberg"})
     with pytest.raises(lakebed.RejectedError, match="field v2 is"):
         plain.alter(lakebed.AddField("v2", kind))
+
+
+def test_a_tag_is_a_reference_to_the_rows_of_its_version(table: lakebed.Table) -> None:
+    """Of a version that was published, one that was not, and one that was overtaken."""
+    table.write(rows(0, 10))
+    table.tag("first")
+    table.write(rows(10, 10))
+    publish(table)
+    skipped = table.write(rows(20, 10))
+    table.write(rows(30, 10))
+    publish(table)
+    table.tag("skipped", skipped)
+    table.tag("main")
+    publish(table)
+    found = current(table)
+    assert found is not None
+    iceberg = StaticTable.from_metadata(found.metadata_location)
+    refs = iceberg.metadata.refs
+    counts = {name: iceberg.scan(snapshot_id=ref.snapshot_id).to_arrow().num_rows for name, ref in refs.items()}
+    assert counts == {"first": 10, "skipped": 30, "tag.main": 40, "main": 40}
+    table.untag("first")
+    publish(table)
+    found = current(table)
+    assert found is not None
+    assert "first" not in StaticTable.from_metadata(found.metadata_location).metadata.refs
+
+
+def test_schema_changes_are_followed_by_field_ids(table: lakebed.Table) -> None:
+    table.write(rows(0, 10))
+    publish(table)
+    table.alter(lakebed.RenameField("v", "w"), lakebed.AddField("n", "int8"))
+    table.write([{"k": 10, "w": "x", "at": None, "n": 7}])
+    publish(table)
+    table.alter(lakebed.WidenField("n", "int64"), lakebed.DropField("w"), lakebed.AddField("v", "string"))
+    table.write([{"k": 11, "v": "new", "at": None, "n": 2**40}])
+    publish(table)
+    assert read(table) == pa.table(table.scan()).to_pylist()
+    assert read(table)[0]["v"] is None
+    assert [row["n"] for row in read(table, row_filter="n > 5")] == [7, 2**40]
+
+
+def test_files_are_skipped_by_bounds(table: lakebed.Table) -> None:
+    for start in range(0, 50, 10):
+        table.write(rows(start, 10))
+    publish(table)
+    found = current(table)
+    assert found is not None
+    scan = StaticTable.from_metadata(found.metadata_location).scan(row_filter="k = 25")
+    assert len(list(scan.plan_files())) == 1
+    assert scan.to_arrow().num_rows == 1
+
+
+def test_of_two_publishers_the_loser_goes_on_from_the_winner(
+    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = lakebed.open(table.storage.url).table("t")
+    table.write(rows(0, 10))
+    stored, once = run.is_stored, []
+
+    def beaten(*args: Any) -> bool:
+        if not once:
+            once.append(1)
+            run._chains.clear()
+            other.write(rows(10, 10))
+            publish(other)
+        return stored(*args)
+
+    monkeypatch.setattr(run, "is_stored", beaten)
+    assert publish(table).number == 1 or current(table).number == 1  # type: ignore[union-attr]
+    assert len(read(table)) == 20
+
+
+def test_a_lost_answer_of_the_commit_is_no_second_publication(
+    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first put of the metadata takes effect, and its answer is lost."""
+    table.write(rows(0, 10))
+    create, lost = type(table.storage).create, []
+
+    def forgetful(storage: Any, name: str, data: bytes) -> PutOutcome:
+        outcome = create(storage, name, data)
+        if name.endswith(".metadata.json") and not lost:
+            lost.append(name)
+            return PutOutcome.UNCLEAR
+        return outcome
+
+    monkeypatch.setattr(type(table.storage), "create", forgetful)
+    assert publish(table).number == 1
+    assert lost
+    assert len(read(table)) == 10
+
+
+def test_a_publisher_that_died_before_the_metadata_left_nothing_that_counts(
+    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.write(rows(0, 10))
+    publish(table)
+    table.write(rows(10, 10))
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "is_stored", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            publish(table)
+    assert len(read(table)) == 10
+    run._chains.clear()
+    publish(table)
+    assert len(read(table)) == 20
+
+
+def test_a_publisher_that_slept_takes_no_number_that_is_free_again(
+    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It wakes up when eleven later metadata files exist, and that with its number was deleted."""
+    other = lakebed.open(table.storage.url).table("t")
+    table.write(rows(0, 10))
+    stored, once = run.is_stored, []
+
+    def slept(*args: Any) -> bool:
+        if not once:
+            once.append(1)
+            for start in range(10, 140, 10):
+                other.write(rows(start, 10))
+                publish(other)
+        return stored(*args)
+
+    monkeypatch.setattr(run, "is_stored", slept)
+    report = publish(table)
+    assert report.number >= 13
+    assert len(read(table)) == 140
+
+
+def test_an_instance_that_was_moved_is_published_anew(table: lakebed.Table, tmp_path: Path) -> None:
+    table.write(rows(0, 10))
+    publish(table)
+    (tmp_path / "lake").rename(tmp_path / "moved")
+    moved = lakebed.open(str(tmp_path / "moved")).table("t")
+    publish(moved)
+    found = current(moved)
+    assert found is not None
+    assert "moved" in found.metadata_location
+    assert len(read(moved)) == 10
+
+
+def test_other_metadata_files_in_the_folder_are_refused(table: lakebed.Table) -> None:
+    """As those of a catalog of another engine that committed to the table."""
+    table.write(rows(0, 10))
+    publish(table)
+    table.storage.create(f"{metadata_folder(table.id)}/00001-{'a' * 8}.metadata.json", b"{}")
+    with pytest.raises(lakebed.DamagedError, match="not written by Lakebed"):
+        current(table)
+
+
+def test_many_publications_leave_few_manifests(table: lakebed.Table) -> None:
+    for start in range(40):
+        table.write(rows(start, 1))
+        publish(table)
+    found = current(table)
+    assert found is not None
+    iceberg = StaticTable.from_metadata(found.metadata_location)
+    manifests = iceberg.current_snapshot().manifests(iceberg.io)  # type: ignore[union-attr]
+    assert len(manifests) <= 6
+    assert len(read(table)) == 40

@@ -178,6 +178,7 @@ TABLE_GAUGES = (
         "Versions whose events a hook of the table has not got yet; of the one that is farthest behind.",
         "table",
     ),
+    _gauge("table_publication_lag_versions", "Versions that other engines do not read yet.", "table"),
     _gauge("table_view_lag_versions", "Versions of its source that a view does not have yet.", "table"),
     _gauge("operation_due", "1 while an operation has something to do.", "table", "operation"),
     _gauge("operation_failures", "Failures in a row of an operation.", "table", "operation"),

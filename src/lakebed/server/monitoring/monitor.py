@@ -187,6 +187,8 @@ class ServiceGauges(Collector):
         for hook in status.hooks:
             lag = max(0, versions.get(hook.table, 0) - hook.delivered)
             found += [("table_hook_failures", hook.table, hook.failures), ("table_hook_lag_versions", hook.table, lag)]
+        lags = [(table.id, table.published_lag) for table in status.tables]
+        found += [("table_publication_lag_versions", one, lag) for one, lag in lags if lag is not None]
         for name, table_id, value in found:
             _merge(values[name], name, (self._labels.of(table_id),), value)
 

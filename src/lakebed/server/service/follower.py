@@ -80,6 +80,10 @@ class Follower:
             return {}
         return {one.found.id: one.summary.version for one in list(self.watches.values()) if one.error is None}
 
+    def published(self) -> list[str]:
+        """Return the ids of the tables with the setting ``publish``, as they were at the last look; from memory."""
+        return [one.found.id for one in list(self.watches.values()) if one.summary.published]
+
     def view_lags(self) -> dict[str, int]:
         """Return how many versions of its source each view lacks, by the id of the view; from memory."""
         summaries = {table_id: watch.summary for table_id, watch in list(self.watches.items())}

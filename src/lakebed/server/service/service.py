@@ -32,6 +32,7 @@ from lakebed.server.service.follower import Follower
 from lakebed.server.service.hook_delivery import Hooks
 from lakebed.server.service.parking import Parking
 from lakebed.server.service.plan import Due, ServiceLimits, choose, failed, succeeded
+from lakebed.server.service.publications import Publications
 from lakebed.server.service.recent_reads import RecentReads
 from lakebed.server.service.status import LastError, ServiceStatus, SparkState, StoreRequests, TableStatus, Work
 from lakebed.server.service.watch import Watch, error_now
@@ -44,11 +45,12 @@ from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.failed_partitions import PARTITION_TRIES_MAX, FailedPartitions, is_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from lakebed.jobs.executor import Launcher
     from lakebed.jobs.job_progress import Callback
     from lakebed.jobs.pipeline import Pipeline
+    from lakebed.server.service.subscriptions import Subscription
     from lakebed.table.table import Table
 
 START_S = 2.0
@@ -125,6 +127,7 @@ class Service:
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
+        self.publications = Publications(instance, self._follower.published, self._report)
         self._parking = Parking(instance, self._retry)
         self._running: dict[Key, _Running] = {}
         self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
@@ -161,6 +164,7 @@ class Service:
         if self._thread is not None:
             self._thread.join(timeout_s)
         self.hooks.subscriptions.stop()
+        self.publications.subscriptions.stop()
         while self._running and clock.monotonic_s() < deadline_s:
             for running in list(self._running.values()):
                 running.stop.ask()
@@ -192,6 +196,7 @@ class Service:
                 self._wake.wait(CANCEL_EVERY_S)
                 self._round()
             self.hooks.subscriptions.finish()
+            self.publications.subscriptions.finish()
         finally:
             self.stop()
         return self.status()
@@ -211,7 +216,9 @@ class Service:
             Work(one.name, one.due.operation, one.since, one.progress.rows_done, one.progress.rows_total)
             for one in list(self._running.values())
         ]
-        tables = sorted((watch.status() for watch in list(self._follower.watches.values())), key=_by_name)
+        published = self.publications.status()
+        watches = list(self._follower.watches.values())
+        tables = sorted((_with_publication(watch.status(), published) for watch in watches), key=_by_name)
         sent = SENT.last_hour()
         return ServiceStatus(
             started_at=self._started_at,
@@ -249,9 +256,13 @@ class Service:
         return None
 
     def _look_at_subscribers(self) -> None:
-        subscriptions = self.hooks.subscriptions
-        subscriptions.look(self._follower.heads())
-        self._follower.follow_closely(subscriptions.tables(), clock.monotonic_s())
+        heads, followed = self._follower.heads(), self.hooks.subscriptions
+        followed.look(heads)
+        tables = followed.tables()
+        if self.maintains:
+            self.publications.subscriptions.look(heads)
+            tables |= self.publications.subscriptions.tables()
+        self._follower.follow_closely(tables, clock.monotonic_s())
 
     def _round(self) -> None:
         """Collect finished operations, follow tables that are due to be checked, and begin due operations."""
@@ -391,6 +402,11 @@ class Service:
             watch.failures.clear()
         watch.stale = True
         self._follower.turn(watch, clock.monotonic_s())
+
+
+def _with_publication(table: TableStatus, published: Mapping[str, Subscription]) -> TableStatus:
+    one = published.get(table.id)
+    return table if one is None else replace(table, published=one.version, publication_error=one.error)
 
 
 def _by_name(table: TableStatus) -> str:

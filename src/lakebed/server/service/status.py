@@ -65,7 +65,9 @@ class OperationStatus:
 class TableStatus:
     """One table at ``version``, the last one that the service has seen; 0: none yet.
 
-    ``files`` counts the references of partitions to files. ``error`` is why its log cannot be read now.
+    ``files`` counts the references of partitions to files. ``error`` is why its log cannot be read now. ``published``
+    is the version that other engines read, 0 if none is yet; None if the table is not published, and
+    ``publication_error`` why the latest is not.
     """
 
     id: str
@@ -82,6 +84,13 @@ class TableStatus:
     backlog: Backlog = NO_BACKLOG
     operations: tuple[OperationStatus, ...] = ()
     error: LastError | None = None
+    published: int | None = None
+    publication_error: str | None = None
+
+    @property
+    def published_lag(self) -> int | None:
+        """How many versions the published one is behind; None if the table is not published."""
+        return None if self.published is None else max(0, self.version - self.published)
 
     def operation(self, operation: str) -> OperationStatus:
         """Return the status of one operation."""

@@ -30,6 +30,7 @@ from lakebed.server.service.status import LastError, OperationStatus, StoreReque
 from lakebed.server.service.summary import described, summarise
 from lakebed.table.tracker.listing import job_runs
 from lakebed.table.tracker.runs import JobRun, RunError, RunOutcome
+from lakebed.upkeep.publish.run import current
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.write.batches import in_threads
 
@@ -153,7 +154,17 @@ def _table_status(instance: Instance, table: Table, last: Mapping[tuple[str, str
         for name in OPERATIONS
         if name in reasons or name in paused or (table.id, name) in last
     ]
-    return replace(described(base, summary, oldest_s), operations=tuple(known)), entries
+    published = _published_version(table) if summary.published else None
+    return replace(described(base, summary, oldest_s), operations=tuple(known), published=published), entries
+
+
+def _published_version(table: Table) -> int | None:
+    """Return the version that other engines read, 0 if none is yet; None if the metadata cannot be read."""
+    try:
+        found = current(table)
+    except Error:
+        return None
+    return 0 if found is None else found.version
 
 
 def _reasons(instance: Instance, table: Table, view: TableView) -> dict[str, str]:
@@ -233,12 +244,15 @@ _COLUMNS: tuple[tuple[str, pa.DataType, Callable[[TableStatus], object]], ...] =
     ("backlog_seconds", pa.float64(), attrgetter("backlog.oldest_s")),
     ("runs_due", pa.int64(), attrgetter("backlog.runs_due")),
     ("bytes_due", pa.int64(), attrgetter("backlog.bytes_due")),
+    ("published", pa.int64(), attrgetter("published")),
     ("next", pa.list_(pa.string()), next_steps),
     ("error", pa.string(), lambda table: None if table.error is None else table.error.message),
 )
 """The columns of :meth:`StoreStatus.to_arrow`: name, type, and where a table's status has the value."""
 
-SCHEMA = pa.schema([pa.field(name, kind, nullable=name in ("backlog_seconds", "error")) for name, kind, _ in _COLUMNS])
+_OPTIONAL = ("backlog_seconds", "published", "error")
+
+SCHEMA = pa.schema([pa.field(name, kind, nullable=name in _OPTIONAL) for name, kind, _ in _COLUMNS])
 
 
 def _row(table: TableStatus) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from lakebed.model.settings import Publish
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.table_summary import Backlog, TableSummary
 from lakebed.server.service.status import TableStatus
@@ -73,4 +74,5 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,
         fed=0 if state.view is None else state.view.version,
+        published=settings.publish is Publish.ICEBERG,
     )

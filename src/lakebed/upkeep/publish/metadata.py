@@ -382,7 +382,7 @@ def without_old(metadata: TableMetadataV2, before_ms: int) -> TableMetadataV2:
     """
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     log = metadata.snapshot_log
-    young = {entry.snapshot_id for entry, next_ in pairwise(log) if next_.timestamp_ms >= before_ms}
+    young = {entry.snapshot_id for entry, next_ in pairwise(log) if next_.timestamp_ms > before_ms}
     young &= {entry.snapshot_id for entry in log[-record.SNAPSHOTS_MAX :]}
     kept = [one for one in metadata.snapshots if one.snapshot_id in young | named]
     if len(kept) == len(metadata.snapshots):

@@ -31,6 +31,7 @@ from lakebed.model.files import (
     metadata_name,
     parse_metadata_name,
     parse_part_name,
+    version_hint_name,
 )
 from lakebed.storage.retries import attempts, is_stored
 
@@ -222,14 +223,14 @@ def retained(storage: Storage, table_id: str, history: timedelta) -> Retained:
     latest, before = latest_metadata(storage, table_id), storage.now() - history
     parts = [(part, one) for one in listed if (part := parse_part_name(table_id, one.name)) is not None]
     old = tuple(one.name for _, one in parts if one.last_modified <= before)
-    stale = tuple(
-        one.name
-        for one in listed
-        if latest is not None and 0 < (parse_metadata_name(table_id, one.name) or 0) <= latest.number - METADATA_KEPT
-    )
+    if latest is None:
+        return Retained(old=old)
     times = {one.name: one.last_modified for one in listed}
-    if latest is None or (latest.ended and latest.name in times and times[latest.name] <= before):
-        return Retained(old=old + stale)
+    numbers = {one.name: parse_metadata_name(table_id, one.name) or latest.number for one in listed}
+    if latest.ended and latest.name in times and times[latest.name] <= before:
+        stale = [name for name, number in numbers.items() if number < latest.number]
+        return Retained(old=(*old, *stale, version_hint_name(table_id)))
+    stale = [name for name, number in numbers.items() if number <= latest.number - METADATA_KEPT]
     lists = sorted((part.number, one.last_modified, part.version, one.name) for part, one in parts if part.kind == LIST)
     window = _listed_at(lists, before, history)
     first = min((number for number, *_ in window), default=0)
@@ -240,7 +241,7 @@ def retained(storage: Storage, table_id: str, history: timedelta) -> Retained:
     return Retained(
         versions=latest.versions | {version for _, _, version, _ in window},
         lists=(*begin, *earlier),
-        old=tuple(name for name in old if name not in kept) + stale,
+        old=(*(name for name in old if name not in kept), *stale),
     )
 
 
@@ -252,7 +253,7 @@ def _listed_at(lists: Sequence[_List], before: datetime, history: timedelta) -> 
     since = then[-1][1] - history
     window = then[-1:]
     for one, successor in zip(then[-2::-1], then[:0:-1], strict=True):
-        if successor[1] < since or len(window) == SNAPSHOTS_MAX:
+        if successor[1] <= since or len(window) == SNAPSHOTS_MAX:
             break
         window.append(one)
     return window

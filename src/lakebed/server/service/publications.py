@@ -1,0 +1,80 @@
+"""Publishes the tables with the setting ``publish`` for other engines: each latest version, as soon as it is known.
+
+A table is a subscriber of itself (:mod:`lakebed.server.service.subscriptions`). Its position is the version in its
+metadata, so nothing else is stored, and a publisher that is behind goes to the newest version in one step. Services
+that publish the same table at the same time are publishers as any (:mod:`lakebed.upkeep.publish.run`).
+
+Core types: :class:`Publications`. Errors: those of publications; they are tried again, and shown in the status.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from lakebed.errors import NotFoundError
+from lakebed.model.settings import Publish
+from lakebed.server.service.plan import Retry
+from lakebed.server.service.subscriptions import DeliveryLimits, Subscription, Subscriptions
+from lakebed.upkeep.publish.run import current, publish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from lakebed.read.inspect.hooks import Delivered
+    from lakebed.table.instance import Instance
+
+RETRY = Retry(wait_s=1.0, wait_max_s=300.0)
+
+LIST_S = 1.0
+"""The tables to publish are known from memory, so they are listed often."""
+
+
+class Publications:
+    """The published tables of an instance. ``find`` returns the ids of the tables with the setting, from memory."""
+
+    def __init__(self, instance: Instance, find: Callable[[], Iterable[str]], report: Callable[[str], None]) -> None:
+        self.subscriptions = Subscriptions(self._subscribers, report, DeliveryLimits(list_s=LIST_S))
+        self._instance = instance
+        self._find = find
+        self._known: dict[str, TableSubscriber] = {}
+
+    def status(self) -> dict[str, Subscription]:
+        """Return how far each published table is, by its id; from memory."""
+        return {one.table: one for one in self.subscriptions.all()}
+
+    def _subscribers(self) -> Iterable[TableSubscriber]:
+        self._known = {one: self._known.get(one) or TableSubscriber(self._instance, one) for one in self._find()}
+        return list(self._known.values())
+
+
+class TableSubscriber:
+    """A published table as a :class:`~lakebed.server.service.subscriptions.Subscriber`."""
+
+    def __init__(self, instance: Instance, table: str) -> None:
+        self.id = self.table = table
+        self.title = f"the publication of table {table}"
+        self.retry = RETRY
+        self.ended = False
+        self._instance = instance
+
+    def read(self, known: Delivered) -> Delivered | None:
+        """Return the position with the version that is published; None if the table was dropped."""
+        try:
+            found = current(self._instance.named(self.table))
+        except NotFoundError:
+            return None
+        version = 0 if found is None else found.version
+        return known if version == known.version else structs.replace(known, version=version)
+
+    def write(self, delivered: Delivered) -> bool:  # noqa: ARG002 - a publication is its own record
+        """Return that nothing else is to be stored."""
+        return True
+
+    def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+        """Publish the latest version, unless the service ends or the table has lost the setting."""
+        table = self._instance.named(self.table)
+        is_behind = table.state().version != delivered.version
+        if is_behind and table.settings_in_force().publish is Publish.ICEBERG and not stopping():
+            yield publish(table).version, ""

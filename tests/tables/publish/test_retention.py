@@ -1,0 +1,139 @@
+"""What a published table names is kept: its data files, manifests and deletes; the rest is deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyiceberg.table import StaticTable
+
+import lakebed
+from lakebed.model.files import iceberg_folder
+from lakebed.upkeep.publish.run import current, publish
+from lakebed.upkeep.retention.run import gc
+from tests.tables.publish.test_publish import SCHEMA, read, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> lakebed.Instance:
+    return lakebed.create(str(tmp_path / "lake"))
+
+
+@pytest.fixture
+def table(lake: lakebed.Instance) -> lakebed.Table:
+    settings = {"publish": "iceberg", "history_s": 0, "orphan_age_s": 0}
+    return lake.create_table("t", SCHEMA, settings=settings)
+
+
+def compact(lake: lakebed.Instance) -> None:
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        pipeline.compact("t", strategy="full")
+
+
+def objects(table: lakebed.Table) -> list[str]:
+    return sorted(one.name.rpartition("/")[2] for one in table.storage.list(iceberg_folder(table.id)))
+
+
+def test_a_published_version_keeps_its_files_while_the_publisher_is_away(
+    lake: lakebed.Instance, table: lakebed.Table
+) -> None:
+    """Each write has a file; a compaction replaces all, and without history they would be deleted."""
+    for start in (0, 10, 20):
+        table.write(rows(start, 10))
+    publish(table)
+    expected = read(table)
+    compact(lake)
+    report = gc(lake)
+    assert report.collections[0].pinned == 3
+    assert read(table) == expected
+    publish(table)
+    assert gc(lake).collections[0].files == 3
+    assert read(table) == expected
+
+
+def test_without_the_setting_files_and_metadata_are_deleted(lake: lakebed.Instance, table: lakebed.Table) -> None:
+    for start in (0, 10, 20):
+        table.write(rows(start, 10))
+    publish(table)
+    compact(lake)
+    table.set(publish=None)
+    assert gc(lake).collections[0].files == 3
+    assert current(table) is None
+    gc(lake)
+    assert objects(table) == ["v2.metadata.json"]
+    with pytest.raises(Exception, match=r"format-version|metadata"):
+        StaticTable.from_metadata(table.storage.object_url(f"{iceberg_folder(table.id)}/metadata/v2.metadata.json"))
+    table.set(publish="iceberg")
+    assert publish(table).number == 3
+    assert len(read(table)) == 30
+
+
+def test_old_manifests_are_deleted_and_those_of_listed_snapshots_are_not(
+    lake: lakebed.Instance, table: lakebed.Table
+) -> None:
+    counts = []
+    for number in range(30):
+        table.write(rows(10 * number, 10))
+        publish(table)
+        if number % 5 == 4:
+            gc(lake)
+            counts.append(len(objects(table)))
+            assert len(read(table)) == 10 * (number + 1)
+    assert counts[-1] <= counts[1] + 8
+
+
+def test_snapshots_of_the_history_stay_readable(lake: lakebed.Instance) -> None:
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
+    for number in range(12):
+        table.write(rows(10 * number, 10))
+        publish(table)
+    compact(lake)
+    publish(table)
+    gc(lake)
+    found = current(table)
+    assert found is not None
+    iceberg = StaticTable.from_metadata(found.metadata_location)
+    counts = [iceberg.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in iceberg.metadata.snapshots]
+    assert counts == [*range(10, 130, 10), 120]
+
+
+def test_a_dropped_table_takes_its_metadata_along(lake: lakebed.Instance, table: lakebed.Table) -> None:
+    table.write(rows(0, 10))
+    publish(table)
+    lake.drop_table("t")
+    gc(lake)
+    assert not objects(table)
+    with pytest.raises(lakebed.NotFoundError):
+        publish(table)
+    anew = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
+    anew.write(rows(0, 5))
+    publish(anew)
+    assert len(read(anew)) == 5
+
+
+def test_a_publisher_whose_files_were_collected_meanwhile_publishes_the_next_version(
+    lake: lakebed.Instance, table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The collector reads the metadata before the publication, and deletes what it is about to name."""
+    from lakebed.upkeep.publish import run
+
+    for start in (0, 10, 20):
+        table.write(rows(start, 10))
+    stored, once = run.is_stored, []
+
+    def late(*args: object) -> bool:
+        if not once:
+            once.append(1)
+            compact(lake)
+            gc(lake)
+        return stored(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(run, "is_stored", late)
+    assert publish(table).number == 2
+    assert len(read(table)) == 30
+    found = current(table)
+    assert found is not None
+    assert len(StaticTable.from_metadata(found.metadata_location).metadata.snapshots) == 1
