@@ -15,7 +15,9 @@ import pytest
 
 from lakebed.engine import complexity, predicate
 from lakebed.engine.workarounds import opaque_casts, typed_literals
+from lakebed.files.parquet import file_writer
 from lakebed.model.time_keys import Timestamps
+from lakebed.read.rows import page_bounds
 from tests.adversarial.random_predicates.kinds import BY_NAME, KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth, columns_of
 from tests.adversarial.random_predicates.predicates import predicate as random_predicate
@@ -63,6 +65,8 @@ PLANTED: dict[str, tuple[Any, str, Any, str, str]] = {
     "a cast to a date keeps the order of all times": (
         Timestamps, "cast", lambda *_: lambda number: number, "tus", "every",
     ),
+    "statistics that leave NaN out stay": (file_writer, "_is_bounded", lambda *_: True, "dec", "every"),
+    "pages that have values are skipped": (page_bounds, "_meets", lambda bounds, _: bounds.nulls, "dec", "every"),
 }  # fmt: skip
 """Planted bugs: a function or a value, its replacement, the kind of key of a table, and the ways that show it."""
 

@@ -15,9 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from lakebed.engine import predicate
 from lakebed.files.parquet import file_writer
+from lakebed.read.rows import merged_rows
+from lakebed.read.rows.request import ReadRequest
 from tests.adversarial.random_tables.history import READS, play, shrunk
 from tests.adversarial.random_tables.readers import Reader, Ways, export, scan, ways
 
@@ -38,6 +41,16 @@ def test_every_reader_shows_the_rows_of_a_plain_model(opened: Ways, seed: int) -
     play(opened, seed, STEPS)
 
 
+_below = merged_rows.MergeSchemas.below
+
+
+def below_with_predicate(self: Any, request: ReadRequest, files: Any) -> ReadRequest:
+    """Evaluate the predicate below the merge, where it hides the rows that replace others."""
+    below, where = _below(self, request, files), request.where
+    names = below.names if where is None else tuple(dict.fromkeys((*below.names, *where.columns)))
+    return replace(below, where=where, names=names)
+
+
 PLANTED: dict[str, tuple[Any, str, Any, Reader, int, list[int]]] = {
     "a predicate is true of every row": (
         predicate, "is_true", lambda rows, _: pa.array([True] * rows.num_rows), scan, 3, [0],
@@ -45,6 +58,9 @@ PLANTED: dict[str, tuple[Any, str, Any, Reader, int, list[int]]] = {
     "the rows of a key after the first NaN go into a second file, which is not exported": (
         file_writer, "_bounds_floats", lambda layout, first: not file_writer._has_nan(layout.schema, first),
         export, 31, [0],
+    ),
+    "a row that a newer one replaces is shown, as the newer one is left out before the merge": (
+        merged_rows.MergeSchemas, "below", below_with_predicate, scan, 73, [0, 1],
     ),
 }  # fmt: skip
 """Planted bugs: a function, its replacement, and a reader, a seed and steps that show it. If the random choices change,

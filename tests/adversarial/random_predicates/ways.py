@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import lakebed
 from lakebed import KeepAll, Latest, Schema, SetFilter
 from lakebed.clock import random_token
 from lakebed.engine.predicate import check_where, is_true
+from lakebed.files.parquet.layout import Layout
 from lakebed.model.policies import Policy
 from lakebed.table.restricted_table import RestrictedTable
 from tests.adversarial.random_predicates.kinds import KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth
 from tests.adversarial.random_predicates.terms import Row
 from tests.tables.cases import rewritten
+from tests.tables.read.merging_tables import reading_by
 
 ROWS = 36
+PAGE_ROWS = 2
 
 
 @dataclass
@@ -49,8 +53,12 @@ def opened(chance: Random, key: Kind) -> Opened:
     table = lake.create_table("t", schema, merge=Latest() if deletes else KeepAll())
     columns = {kind.name: kind.array([row[kind.name] for row in rows]) for kind in KINDS}
     whole = pa.table({**columns, "n": range(ROWS), "mark": [False] * ROWS}).select(schema.names)
-    for first in range(0, ROWS, 12):
-        table.write(whole.slice(first, 12))
+    of = Layout.of
+    with pytest.MonkeyPatch.context() as patch:
+        # Pages of a few rows, whose minima and maxima exclude some predicates.
+        patch.setattr(Layout, "of", classmethod(lambda _, *how: replace(of(*how), page_rows=PAGE_ROWS)))
+        for first in range(0, ROWS, 12):
+            table.write(whole.slice(first, 12))
     return Opened(lake, table, rows, whole.combine_chunks().to_batches()[0], deletes)
 
 
@@ -75,6 +83,13 @@ def projection(at: Opened, sql: str, truths: list[Truth]) -> None:
 def scan(at: Opened, sql: str, truths: list[Truth]) -> None:
     """A scan, of all columns or of one."""
     assert _sorted(at.table.scan(where=sql, columns=["n"])) == passing(truths)
+
+
+def narrowed_scan(at: Opened, sql: str, truths: list[Truth]) -> None:
+    """A scan of the key ranges in which rows may pass by the bounds of columns, by pages and by the engine."""
+    for way in ("pages", "engine"):
+        with reading_by(at.table, way):
+            assert _sorted(at.table.scan(where=sql, columns=["n"])) == passing(truths), way
 
 
 def statement(at: Opened, sql: str, truths: list[Truth]) -> None:
@@ -155,7 +170,7 @@ def relation(at: Opened, sql: str, truths: list[Truth]) -> None:
     assert sorted(number for (number,) in found) == passing(truths)
 
 
-EVERY: tuple[Way, ...] = (projection, scan, statement)
+EVERY: tuple[Way, ...] = (projection, scan, narrowed_scan, statement)
 SOME: tuple[Way, ...] = (
     statement_over_files, joined, role, role_scan, filtered, deleted, relation,
 )  # fmt: skip

@@ -87,11 +87,14 @@ class History:
         self.removed: dict[int, Callable[[Row], bool]] = {}
         """What each removal removed, by its version."""
         self.filtered = False
-        self.layout = {
+        self.layout: dict[str, Any] = {
             "page_rows": chance.choice([1, 2, 5]),
             "row_group_rows": chance.choice([3, 7, 1000]),
             "file_bytes": chance.choice([1, 4096, 2**28]),
         }
+        # Apart from the other choices, which are those of before.
+        off = Random(f"{seed} statistics").choice([(), (), (), ("*",), ("v20", "v21")])
+        self.layout["statistics_off"] = frozenset(off)
         self.way = chance.choice(["pages", "pages", "pages", "engine", "levels", "slices"])
         self.batch_rows = chance.choice([1, 2, 3, 8192])
 

@@ -103,7 +103,8 @@ def test_a_read_is_explained_as_a_funnel(browser, stations):
 def test_a_funnel_narrows_with_what_is_left():
     took = Explanation(
         version=1, partitions=2, files_considered=50, files_out_by_bounds=30, files_out_by_filter=19, files_opened=1,
-        row_groups=1, pages=3, size_bytes=10, rows=5, rows_merged=0, merge="KeepAll()", engine=False, steps=(),
+        row_groups=1, pages=3, pages_out_by_bounds=7, size_bytes=10, rows=5,
+        rows_merged=0, merge="KeepAll()", engine=False, steps=(),
     )  # fmt: skip
     bars = funnel_of(took, 1000).bars
     assert [bar.count for bar in bars] == [1000, 2, 50, 20, 1, 3, 5]

@@ -179,8 +179,19 @@ def _aggregated(one: Change, other: Change) -> Change:
 WAYS = ("pages", "engine", "levels", "slices")
 
 
-SMALL_SLICES = ReadLimits(page_rows=-1, last_slice_bytes=100, slice_bytes=200, slice_file_bytes=1, scan_first_rows=1)
-LIMITS = {"pages": ReadLimits(last_slice_bytes=100), "levels": structs.replace(SMALL_SLICES, fan_in=1)}
+SMALL_SLICES = ReadLimits(
+    page_rows=-1,
+    narrowed_rows=0,
+    narrowed_bytes=0,
+    last_slice_bytes=100,
+    slice_bytes=200,
+    slice_file_bytes=1,
+    scan_first_rows=1,
+)
+LIMITS = {
+    "pages": ReadLimits(last_slice_bytes=100, narrowed_rows=0, narrowed_bytes=0),
+    "levels": structs.replace(SMALL_SLICES, fan_in=1),
+}
 
 
 @contextmanager

@@ -15,11 +15,13 @@ import os
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import pairwise
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import numpy as np
+import pyarrow as pa
 from msgspec import Struct
 
 from lakebed.files.parquet.footer import Chunk, Fences, RowGroup, encode_plain
@@ -30,9 +32,6 @@ from lakebed.files.parquet.thrift import NUMBER, NUMBER_32, decode_struct, decod
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
 GAP_BYTES = 32 * 1024
@@ -168,6 +167,18 @@ class KeyPages(Struct, frozen=True):
         return RowSpan(range(firsts[low], end), end - sure_from)
 
 
+class PageBounds(Struct, frozen=True):
+    """The first row of each page of a column, and the least and the greatest value in it, encoded as in keys.
+
+    Pages that are ``nulls`` have no values. Encodings of a fixed width are byte strings of NumPy, others are objects.
+    """
+
+    first_rows: Integers
+    nulls: np.ndarray[Any, np.dtype[np.bool_]]
+    lows: np.ndarray[Any, np.dtype[Any]]
+    highs: np.ndarray[Any, np.dtype[Any]]
+
+
 class RowSpan(Struct, frozen=True):
     """Rows of a row group, the last ``above`` of which are known to lie above the lower bound."""
 
@@ -284,7 +295,8 @@ class PagedFile:
     def fetch_ahead(self, byte_ranges: Sequence[ByteRange]) -> None:
         """Fetch parts that will be read next, in one round trip; does nothing for a local file."""
         if self.is_remote:
-            self._ahead.update(zip(byte_ranges, self._fetch(byte_ranges), strict=True))
+            missing = [byte_range for byte_range in byte_ranges if byte_range not in self._ahead]
+            self._ahead.update(zip(missing, self._fetch(missing), strict=True))
 
     def _fetch(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
         return self._files.fetch(self.opened, byte_ranges)
@@ -323,6 +335,25 @@ class PagedFile:
             self.cache.keep(CacheKind.PAGES, name, key_pages, size_bytes)
         return key_pages
 
+    def page_bounds(self, position: int, group: RowGroup, field: Field) -> PageBounds | None:
+        """Return the bounds of a column's pages in the row group at that position; None if they are not known.
+
+        All values of a column that the file does not have are null.
+        """
+        if field.id not in self.footer.names:
+            none = np.array([b""], object)
+            return PageBounds(np.zeros(1, np.int64), np.ones(1, bool), none, none)
+        chunk = group.chunks.get(field.id)
+        if chunk is None or chunk.column_index is None or chunk.offset_index is None:
+            return None
+        name = (self.name, position, field.id, field.type)
+        found: PageBounds | None = self.cache.get(CacheKind.PAGES, name)
+        if found is None and _stored_form(decode_struct(chunk.element)) == _form_of(field.stored_type):
+            [pages] = self.pages(position, group, (field.id,))
+            found = _decode_bounds(field, pages, decode_struct(self.read(chunk.column_index)))
+            self.cache.keep(CacheKind.PAGES, name, found, _INDEX_BYTES + _size_of(found))
+        return found
+
     def has_decoded(self, position: int, key: bytes) -> bool:
         """Return whether the page that may have a key is in the read cache, of the row group at that position.
 
@@ -348,6 +379,63 @@ class PagedFile:
             index = decode_struct(self.read(column.chunk.column_index))
             bounds.append((field, index[2], index[3]))
         return KeyPages(first_rows, Fences.of([_page_bounds(bounds, page) for page in range(len(first_rows))]))
+
+
+_FORM = (1, 2, 7, 8, 10)
+"""Fields of a schema element: physical type, length, scale, precision and logical type."""
+
+
+def _stored_form(element: dict[int, Any]) -> tuple[Any, ...]:
+    return tuple(element.get(number) for number in _FORM)
+
+
+@lru_cache(maxsize=1024)
+def _form_of(kind: pa.DataType) -> tuple[Any, ...]:
+    """Return how Parquet stores columns of an Arrow type: the order of values in other forms may be another one."""
+    import pyarrow.parquet as pq
+
+    sink = pa.BufferOutputStream()
+    pq.ParquetWriter(sink, pa.schema({"x": kind}), store_schema=False).close()
+    content = sink.getvalue().to_pybytes()
+    footer = content[-8 - int.from_bytes(content[-8:-4], "little") : -8]
+    return _stored_form(decode_struct(footer)[2][1])
+
+
+def _decode_bounds(field: Field, pages: Pages, index: dict[int, Any]) -> PageBounds:
+    # Thrift has 1 for true in a list, and 0 or 2 for false.
+    nulls = np.array([one == 1 for one in index[1]], bool)
+    if not len(pages.first_rows) == len(nulls) == len(index[2]) == len(index[3]):
+        raise OSError("a column index has other pages than the offset index")
+    lows, highs = (_encoded_bounds(field, values, nulls) for values in (index[2], index[3]))
+    return PageBounds(np.asarray(pages.first_rows, np.int64), nulls, lows, highs)
+
+
+def _encoded_bounds(
+    field: Field, values: Sequence[bytes], nulls: np.ndarray[Any, np.dtype[np.bool_]]
+) -> np.ndarray[Any, np.dtype[Any]]:
+    """Encode plain values of a field; there is none for pages that are ``nulls``."""
+    key = field.key_type
+    if key.sign and key.per_unit == 1:
+        blank = bytes(key.plain_width)
+        content = b"".join([blank if null else value for value, null in zip(values, nulls, strict=True)])
+        if len(content) != len(values) * key.plain_width:
+            raise OSError(f"a column index has bounds of another size than {key.plain_width} bytes")
+        # Parquet stores narrow integers in 32 bits.
+        numbers = np.frombuffer(content, f"<{key.sign}{key.plain_width}").astype(f"<{key.sign}{key.width}")
+        column = pa.Array.from_buffers(key.kind, len(numbers), [None, pa.py_buffer(numbers)])
+        # Of a fixed width, an encoding has one part.
+        [codes] = key.encode_column(column)
+        return np.frombuffer(codes.buffers()[2], f"S{key.width}", len(numbers))
+    encoded = np.empty(len(values), object)
+    encoded[:] = [b"" if null else encode_plain(field, value) for value, null in zip(values, nulls, strict=True)]
+    return encoded
+
+
+def _size_of(bounds: PageBounds) -> int:
+    sizes = [bounds.first_rows.nbytes, bounds.lows.nbytes, bounds.highs.nbytes]
+    if bounds.lows.dtype == object:
+        sizes += [_BOUND_BYTES + len(bound) for bound in (*bounds.lows, *bounds.highs)]
+    return sum(sizes)
 
 
 def _near(byte_ranges: Sequence[ByteRange]) -> Iterator[Sequence[ByteRange]]:

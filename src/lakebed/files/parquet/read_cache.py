@@ -34,7 +34,8 @@ READ_CACHE_BYTES = 1024 * 1024 * 1024
 class ReadStatistics(Struct):
     """Counters of one read, for one thread. Bytes are stored bytes of pages, indexes and dictionaries that were read.
 
-    ``pages`` includes those that were in the read cache, of which no bytes were read. ``files`` are those opened to
+    ``pages`` includes those that were in the read cache, of which no bytes were read. ``pages_by_bounds`` are pages of
+    keys that were skipped by the minima and maxima of columns. ``files`` are those opened to
     read rows. ``rows_merged`` are rows of files that went into a merge by the table's merge mode; ``rows`` are those
     returned. ``steps`` has seconds by the name of the step, in the order of the first start; a repeated step adds to
     its time.
@@ -44,6 +45,7 @@ class ReadStatistics(Struct):
     files: set[str] = field(default_factory=set)
     row_groups: int = 0
     pages: int = 0
+    pages_by_bounds: int = 0
     size_bytes: int = 0
     rows: int = 0
     rows_merged: int = 0
@@ -56,6 +58,7 @@ class ReadStatistics(Struct):
         self.files |= other.files
         self.row_groups += other.row_groups
         self.pages += other.pages
+        self.pages_by_bounds += other.pages_by_bounds
         self.size_bytes += other.size_bytes
         self.rows += other.rows
         self.rows_merged += other.rows_merged

@@ -128,7 +128,8 @@ def keys_of(condition: Condition, codec: KeyCodec, *, truth: bool = True) -> Key
             return _starting(codec, column, stem) if truth else EVERY_KEY
         case IsNull(column):
             # Key fields are never null.
-            return NO_KEY if truth and _field(codec, column) is not None else EVERY_KEY
+            found = _field(codec, column)
+            return NO_KEY if truth and found is not None and not found[1].nullable else EVERY_KEY
         case Constant(value):
             return EVERY_KEY if value is truth else NO_KEY
         case _Unknown.UNKNOWN:

@@ -57,7 +57,8 @@ if TYPE_CHECKING:
 _BATCH_ROWS = (8192, 512, 32)
 _BATCH_BYTES = 8 * 1024 * 1024
 _PRUNED = frozenset({"row_groups_pruned_statistics", "page_index_pages_pruned"})
-_MATCHED = re.compile(r"→ (\d+) matched")
+_MATCHED = re.compile(r"→ ([0-9.]+) ?([KMB]?) matched")
+_UNITS = {"": 1, "K": 1000, "M": 1_000_000, "B": 1_000_000_000}
 
 
 class ScanEngine:
@@ -246,11 +247,15 @@ def _add_statistics(plan: ExecutionPlan, statistics: ReadStatistics) -> None:
     statistics.engine = True
     for _, metrics in plan.collect_metrics():
         for metric in metrics.metrics():
-            # The engine reports pruning as text only: "3 total → 1 matched".
+            # The engine reports pruning as text only: "3 total → 1 matched", and large numbers as "1.23 K".
             matched = _MATCHED.search(str(metric)) if metric.name in _PRUNED else None
             if metric.name == "bytes_scanned" and isinstance(metric.value, int):
                 statistics.size_bytes += metric.value
             elif matched and metric.name == "row_groups_pruned_statistics":
-                statistics.row_groups += int(matched[1])
+                statistics.row_groups += _number(matched)
             elif matched:
-                statistics.pages += int(matched[1])
+                statistics.pages += _number(matched)
+
+
+def _number(matched: re.Match[str]) -> int:
+    return round(float(matched[1]) * _UNITS[matched[2]])

@@ -34,8 +34,9 @@ class Explanation:
     counts twice as considered or excluded, and once as opened. ``row_groups``, ``pages`` and ``size_bytes`` (stored,
     with page indexes) were read; a page in the read cache counts as a page, without bytes. ``engine`` is true if
     DataFusion read any of it: the engine counts only pages of a key column, and no row groups, pages or bytes in a
-    merge of very many files. ``rows_merged`` rows of files went into merges by the mode ``merge``, because files
-    overlap or hold deletes or partial rows; ``rows`` were returned.
+    merge of very many files. ``pages_out_by_bounds`` are pages of a key column in which the bounds of the columns that
+    the predicate names exclude every row. ``rows_merged`` rows of files went into merges by the mode ``merge``, because
+    files overlap or hold deletes or partial rows; ``rows`` were returned.
     """
 
     version: int
@@ -46,6 +47,7 @@ class Explanation:
     files_opened: int
     row_groups: int
     pages: int
+    pages_out_by_bounds: int
     size_bytes: int
     rows: int
     rows_merged: int
@@ -66,6 +68,7 @@ class Explanation:
             files_opened=len(statistics.files),
             row_groups=statistics.row_groups,
             pages=statistics.pages,
+            pages_out_by_bounds=statistics.pages_by_bounds,
             size_bytes=statistics.size_bytes,
             rows=statistics.rows,
             rows_merged=statistics.rows_merged,
@@ -125,13 +128,14 @@ class Explanation:
             "partitions": f"{self.partitions:,}",
             "files": f"{self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
             "read": self._amounts(),
+            "skipped": self.pages_out_by_bounds and f"{self.pages_out_by_bounds:,} pages of keys by bounds of columns",
             "by": "DataFusion" if self.engine else "pages",
             "rows": f"{self.rows:,}",
             "merged": self.rows_merged and f"{self.rows_merged:,} rows of files by {self.merge}",
             "time": f"{self.seconds * 1e3:.2f} ms",
         }
         lines |= {f"  {step.name}": f"{step.seconds * 1e3:.2f} ms" for step in self.steps}
-        return [f"{name:<12}{value}" for name, value in lines.items() if name != "merged" or value]
+        return [f"{name:<12}{value}" for name, value in lines.items() if value or name not in ("merged", "skipped")]
 
     def _amounts(self) -> str:
         read = (self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte")

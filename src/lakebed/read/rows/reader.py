@@ -42,7 +42,7 @@ from lakebed.model.schema import Schema
 from lakebed.model.settings import Settings
 from lakebed.read.rows.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.rows.page_read import PageReader
-from lakebed.read.rows.plan import QueryPlan, is_merged
+from lakebed.read.rows.plan import RANGES_MIN, QueryPlan, is_merged
 from lakebed.read.rows.point_lookup import PointLookup, SomeHidden, TooMuch
 from lakebed.read.rows.request import LIMITS, KeyList, ReadRequest, parts
 from lakebed.read.rows.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
     from lakebed.read.rows.datafusion_scan import ScanEngine
     from lakebed.read.rows.multi_get import PartKeys
+    from lakebed.read.rows.page_bounds import BoundedColumns
     from lakebed.storage.contract import Storage
 
 FAN_IN_MIN = 4
@@ -273,16 +274,53 @@ class Reader:
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """Return the rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
         rows_left = request.limit
+        columns = None
+        # Many ranges of keys are narrow as they are.
+        if request.where is not None and all(len(query.ranges) < RANGES_MIN for query in plan.partitions):
+            from lakebed.read.rows.page_bounds import BoundedColumns
+
+            columns = BoundedColumns.of(request.where, plan.schema)
         for keys, point, files in parts(plan, reverse=request.reverse):
             if rows_left is not None and rows_left <= 0:
                 return
             part = replace(request, keys=keys, point=point, limit=rows_left)
-            rows = self._reverse_rows(files, part, schema) if request.reverse else self._live_rows(files, part)
-            with closing(rows) as batches:
-                for batch in batches:
-                    if rows_left is not None and not isinstance(batch, Unfiltered):
-                        rows_left -= batch.num_rows
-                    yield batch
+            for narrowed in self._narrowed(files, part, columns) if columns and not point else (part,):
+                if rows_left is not None and rows_left <= 0:
+                    return
+                few = replace(narrowed, limit=rows_left)
+                reaching = files if narrowed is part else [file for file in files if file.reaches(narrowed.keys)]
+                if not reaching:
+                    continue
+                rows = self._reverse_rows(reaching, few, schema) if request.reverse else self._live_rows(reaching, few)
+                with closing(rows) as batches:
+                    for batch in batches:
+                        if rows_left is not None and not isinstance(batch, Unfiltered):
+                            rows_left -= batch.num_rows
+                        yield batch
+
+    def _narrowed(
+        self, files: Sequence[DataFile], request: ReadRequest, columns: BoundedColumns
+    ) -> Sequence[ReadRequest]:
+        """Return the requests for the key ranges in which rows of overlapping files may pass the predicate, in reading
+        order.
+        """
+        from lakebed.read.rows.page_bounds import narrow
+
+        merged, limits = is_merged(request.merge, files), request.limits
+        if sum(file.rows for file in files) < limits.narrowed_rows or (merged and request.merge.kept is None):
+            return (request,)
+        with self.attribute_errors(files, request.where), request.statistics.step("bounds"):
+            opened = self._files.open_all(files, request.schema)
+            gap_rows = limits.narrowed_rows
+            if any(one.path is None for one in opened):
+                row_bytes = max(1, sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files)))
+                gap_rows = max(gap_rows, limits.narrowed_bytes // row_bytes)
+            paged = [PagedFile(one, request.schema, self._files, request.statistics) for one in opened]
+            partial = merged and any(file.markers for file in files)
+            ranges = narrow(paged, request.keys, columns, partial=partial, gap_rows=gap_rows)
+        if ranges == [request.keys]:
+            return (request,)
+        return [replace(request, keys=keys) for keys in (reversed(ranges) if request.reverse else ranges)]
 
     def _reverse_rows(
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema

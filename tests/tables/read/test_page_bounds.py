@@ -1,0 +1,199 @@
+"""Scans skip pages by the minima and maxima of value columns, and find the same rows as without them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import operator
+import uuid
+from decimal import Decimal
+from random import Random
+
+import pyarrow as pa
+import pytest
+
+import lakebed
+from lakebed import AddField, Aggregate, First, KeepAll, Latest, Schema, WidenField
+from lakebed.clock import random_token
+from tests.tables.read.merging_tables import WAYS, reading_by
+
+ROWS = 6000
+SETTINGS = {"page_rows": 100, "row_group_rows": 2000}
+
+
+@pytest.fixture
+def lake():
+    return lakebed.create(f"memory://{random_token()}")
+
+
+def table_of(lake, values, merge=None, **settings):
+    schema = Schema({"k": "int64"}, values={name: pa.field(name, kind, True) for name, kind in values.items()})
+    return lake.create_table("t", schema, merge=merge or KeepAll(), settings=SETTINGS | settings)
+
+
+def found(table, where, **options):
+    return table.scan(where=where, columns=["k"], **options).read_all().column("k").to_pylist()
+
+
+KINDS = {
+    "int8": (pa.int8(), lambda n: n // 50 - 60),
+    "uint32": (pa.uint32(), lambda n: 2**31 + n),
+    "uint64": (pa.uint64(), lambda n: 2**63 + n - 3000),
+    "int64": (pa.int64(), lambda n: (n - 3000) * 10**15),
+    "float": (pa.float32(), lambda n: (n - 3000) / 4 if n % 9 else -0.0),
+    "double": (pa.float64(), lambda n: {0: -math.inf, ROWS - 1: math.inf}.get(n, (n - 3000) / 8)),
+    "bool": (pa.bool_(), lambda n: n >= ROWS - 150),
+    "decimal": (pa.decimal128(30, 3), lambda n: Decimal(n - 3000) / 8),
+    "string": (pa.string(), lambda n: f"é{n:05}" if n % 2 else f"a{n:05}"),
+    "binary": (pa.binary(), lambda n: n.to_bytes(2, "big")),
+    "fixed": (pa.binary(2), lambda n: n.to_bytes(2, "big")),
+    "uuid": (pa.uuid(), lambda n: uuid.UUID(int=n << 100)),
+    "date": (pa.date32(), lambda n: dt.date(1960, 1, 1) + dt.timedelta(n)),
+    "time": (pa.time64("us"), lambda n: (dt.datetime(1, 1, 1) + dt.timedelta(seconds=n)).time()),  # noqa: DTZ001
+    "seconds": (pa.timestamp("s"), lambda n: dt.datetime(1969, 12, 31) + dt.timedelta(seconds=30 * n)),  # noqa: DTZ001
+    "zoned": (pa.timestamp("us", "UTC"), lambda n: dt.datetime(1969, 12, 31, tzinfo=dt.UTC) + dt.timedelta(hours=n)),
+    "nanoseconds": (pa.timestamp("ns"), lambda n: (n - 3000) * 10**9),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_type_that_keys_can_have(lake, name):
+    """Each comparison with each of some values gives the rows that comparing them in memory does."""
+    kind, value = KINDS[name]
+    table = table_of(lake, {"v": kind})
+    contents = [None if n % 11 == 0 or 2000 <= n < 2300 else value(n) for n in range(ROWS)]
+    column = pa.array(contents, kind)
+    table.write(pa.table({"k": range(ROWS), "v": column}))
+    known = [(n, one) for n, one in enumerate(contents) if one is not None]
+    literal = table.schema.by_name["v"].key_type.literal
+    for number in (0, 77, 3000, 3300, ROWS - 1):
+        at = next(n for n, _ in known if n >= min(number, known[-1][0]))
+        text, other = literal(column[at]), contents[at]
+        for sign, passes in {"=": operator.eq, "<": operator.lt, ">=": operator.ge}.items():
+            assert found(table, f"v {sign} {text}") == [n for n, one in known if passes(one, other)], (sign, text)
+        assert found(table, f"v <> {text} AND v BETWEEN {text} AND {text}") == []
+        assert found(table, f"v IN ({text}) OR v IS NULL AND k < 20") == sorted(
+            [0, 11, *(n for n, one in known if one == other)]
+        )
+    assert table.explain(where=f"v = {literal(column[ROWS - 1])}").pages_out_by_bounds > 0
+
+
+def test_few_pages_are_read_where_values_follow_the_key(lake):
+    table = table_of(lake, {"v": "int64", "other": "string"})
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS), "other": ["x"] * ROWS}))
+    seen = table.explain(where="v BETWEEN 2050 AND 2149", columns=["k", "other"])
+    assert (seen.rows, seen.pages_out_by_bounds, seen.row_groups) == (100, 58, 1)
+    assert seen.pages <= 2 * 3
+    assert "skipped     58 pages of keys by bounds of columns" in str(seen)
+    assert found(table, "v BETWEEN 2050 AND 2149", reverse=True) == list(range(2149, 2049, -1))
+    assert found(table, "v > 3000 AND v < 3003 OR v = 5", limit=2) == [5, 3001]
+    assert found(table, "v > 3000 AND v < 3003 OR v = 5", limit=2, reverse=True) == [3002, 3001]
+    assert found(table, "v < 0") == []
+    assert table.explain(where="v < 0").pages == 0
+
+
+def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(lake):
+    """Such are the files of versions before, and columns whose statistics are turned off."""
+    table = table_of(lake, {"v": "int64"}, statistics_off="v")
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    assert table.explain(where="v < 10").pages_out_by_bounds == 0
+    assert found(table, "v < 10") == list(range(10))
+    table.set(statistics_off=None)
+    table.write(pa.table({"k": range(ROWS, 2 * ROWS), "v": range(ROWS)}))
+    assert found(table, "v < 10") == [*range(10), *range(ROWS, ROWS + 10)]
+    assert table.explain(where="v < 10").pages_out_by_bounds == 59
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+def test_nan_is_above_all_numbers_and_never_skipped(lake, kind):
+    table = table_of(lake, {"v": kind})
+    values = [math.nan if n in (5, 4321) else float(n) for n in range(ROWS)]
+    table.write(pa.table({"k": range(ROWS), "v": pa.array(values, table.schema.by_name["v"].type)}))
+    table.write(pa.table({"k": [ROWS, ROWS + 1], "v": pa.array([-0.0, 0.0], table.schema.by_name["v"].type)}))
+    for way in WAYS:
+        with reading_by(table, way):
+            assert found(table, "v > 5998") == [5, 4321, ROWS - 1]
+            assert found(table, "v = 'NaN'::double") == [5, 4321]
+            assert found(table, "NOT v < 5999") == [5, 4321, ROWS - 1]
+            assert found(table, "v = 0.0") == [0, ROWS, ROWS + 1]
+            assert found(table, "v <= -0.0") == [0, ROWS, ROWS + 1]
+
+
+def test_columns_that_changed(lake):
+    """A widened column has bounds of its former type, and one that was added is null in files before."""
+    table = table_of(lake, {"v": "int32"})
+    table.write(pa.table({"k": range(ROWS), "v": pa.array(range(ROWS), pa.int32())}))
+    table.alter(WidenField("v", pa.int64()))
+    table.alter(AddField("w", pa.int64()))
+    assert found(table, "v = 7") == [7]
+    assert table.explain(where="w = 7").pages_out_by_bounds == 60
+    table.write(pa.table({"k": range(ROWS, 2 * ROWS), "v": range(ROWS), "w": range(ROWS)}))
+    assert found(table, "v = 7") == [7, ROWS + 7]
+    assert found(table, "w = 7") == [ROWS + 7]
+    assert found(table, "w IS NULL AND v = 8") == [8]
+
+
+# -- merges: of a key all rows are read, or none ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_row_that_a_newer_one_replaces_stays_hidden(lake, way):
+    """The page of the newer row does not pass, and must be read all the same."""
+    table = table_of(lake, {"v": "int64"}, Latest())
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
+    with reading_by(table, way):
+        assert found(table, "v BETWEEN 100 AND 105") == [101, 103, 105]
+        assert found(table, "v BETWEEN 100 AND 105", reverse=True) == [105, 103, 101]
+    assert table.explain(where="v BETWEEN 100 AND 105").pages_out_by_bounds > 60
+    table.delete(pa.table({"k": [101]}))
+    with reading_by(table, way):
+        assert found(table, "v BETWEEN 100 AND 105") == [103, 105]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_first_row_of_a_key_hides_later_ones(lake, way):
+    table = table_of(lake, {"v": "int64"}, First())
+    table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    with reading_by(table, way):
+        assert found(table, "v BETWEEN 100 AND 105") == [101, 103, 105]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_merged_row_may_have_its_values_of_several_rows(lake, way):
+    table = table_of(lake, {"a": "int64", "b": "int64"}, Latest())
+    table.write(pa.table({"k": range(ROWS), "a": range(ROWS), "b": [0] * ROWS}))
+    table.write(pa.table({"k": range(ROWS), "b": range(ROWS)}), partial=True)
+    with reading_by(table, way):
+        assert found(table, "a = 700 AND b = 700") == [700]
+        assert found(table, "a = 700 AND b = 0") == []
+        assert found(table, "b BETWEEN 3 AND 5 OR a = 9") == [3, 4, 5, 9]
+    assert table.explain(where="a = 700 AND b = 700").pages_out_by_bounds > 0
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_aggregate_may_have_a_value_that_no_row_has(lake, way):
+    table = table_of(lake, {"v": "int64"}, Aggregate({"v": "sum"}))
+    for _ in range(2):
+        table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    with reading_by(table, way):
+        assert found(table, "v > 11990") == [ROWS - 4, ROWS - 3, ROWS - 2, ROWS - 1]
+    assert table.explain(where="v > 11990").pages_out_by_bounds == 0
+
+
+@pytest.mark.parametrize("merge", [KeepAll(), Latest()], ids=["keep all", "latest"])
+def test_many_overlapping_files(lake, merge):
+    chance = Random(1)
+    table, rows = table_of(lake, {"v": "int64"}, merge), {}
+    for write in range(5):
+        keys = sorted(chance.sample(range(ROWS), 2500))
+        values = [key + chance.choice((0, 0, 0, write)) for key in keys]
+        table.write(pa.table({"k": keys, "v": values}))
+        for key, value in zip(keys, values, strict=True):
+            rows[key] = [*(() if merge == Latest() else rows.get(key, ())), value]
+    for way in WAYS:
+        with reading_by(table, way):
+            for low in chance.sample(range(ROWS), 3):
+                wanted = sorted(key for key, kept in rows.items() for value in kept if low <= value < low + 200)
+                assert sorted(found(table, f"v >= {low} AND v < {low + 200}")) == wanted
