@@ -63,7 +63,7 @@ def test_an_arrow_file_that_decodes_to_much_is_refused_with_a_reason(sent):
             assert "decodes to" in one["said"] or (one["way"] in harmless and one["said"].startswith("ok")), one
 
 
-@pytest.mark.parametrize("arguments", [3, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arguments", [2, pytest.param(5, marks=pytest.mark.slow)])
 def test_no_expression_takes_much_more_than_its_rows_whatever_its_functions(arguments):
     """Every function of the engine with large arguments, in predicates, generated fields, constants and queries."""
     command = [sys.executable, str(Path(growing_expressions.__file__)), str(arguments)]
@@ -71,8 +71,8 @@ def test_no_expression_takes_much_more_than_its_rows_whatever_its_functions(argu
     assert ran.returncode == 0, ran.stderr[-4000:]
     *large, counted = map(json.loads, ran.stdout.splitlines())
     assert large == []
-    assert counted["accepted"] > 300
-    assert counted["refused"] > 300
+    assert counted["accepted"] > 60 * arguments
+    assert counted["refused"] > 60 * arguments
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,9 @@ def test_a_null_struct_has_no_members_whatever_its_type_says(shape, way, tmp_pat
     table = lake.create_table("t", Schema({"k": "int64"}, values={"v": kind}))
     way(table, values, kind, tmp_path)
     _check(lake, table, tmp_path, shape, values)
+    if way not in (_arrow, _attached):
+        # Files that Lakebed wrote are compacted alike.
+        return
     table.write([{"k": len(values), "v": None}])
     compact_by_merge(table)
     _check(lake, table, tmp_path, shape, [*values, None])

@@ -18,12 +18,18 @@ ON_RECORD = Path(__file__).with_name("error_codes.txt")
 """Append-only: every code that a release had, with its group. A new code is added at the end."""
 
 
-def raised() -> set[str]:
-    """The codes that the source names, outside the module that declares them."""
-    modules = (ast.parse(path.read_text("utf-8")) for path in SOURCE.rglob("*.py") if path.name != "errors.py")
+@pytest.fixture(scope="module")
+def modules() -> dict[Path, ast.Module]:
+    """The source, but for the module that declares codes and errors."""
+    paths = sorted(path for path in SOURCE.rglob("*.py") if path != SOURCE / "errors.py")
+    return {path: ast.parse(path.read_text("utf-8")) for path in paths}
+
+
+def raised(modules: dict[Path, ast.Module]) -> set[str]:
+    """The codes that the source names."""
     return {
         node.attr
-        for module in modules
+        for module in modules.values()
         for node in ast.walk(module)
         if isinstance(node, ast.Attribute) and ast.unparse(node.value) in ("Code", "errors.Code")
     }
@@ -35,22 +41,21 @@ def test_codes_are_those_on_record() -> None:
     assert set(recorded) == {(code.value, code.group) for code in Code}
 
 
-def test_every_code_is_raised_somewhere() -> None:
+def test_every_code_is_raised_somewhere(modules: dict[Path, ast.Module]) -> None:
     # An error of another library is made where errors are.
-    assert {code.name for code in Code} - raised() <= {"FOREIGN_ERROR"}
+    assert {code.name for code in Code} - raised(modules) <= {"FOREIGN_ERROR"}
 
 
 def test_a_code_is_its_name_in_lower_case() -> None:
     assert [code.value for code in Code] == [code.name.lower() for code in Code]
 
 
-def test_every_error_is_raised_by_its_code() -> None:
+def test_every_error_is_raised_by_its_code(modules: dict[Path, ast.Module]) -> None:
     classes = {name for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, Error)}
     sites = [
         f"{path.relative_to(SOURCE)}:{node.lineno}"
-        for path in sorted(SOURCE.rglob("*.py"))
-        if path != SOURCE / "errors.py"
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for path, module in modules.items()
+        for node in ast.walk(module)
         if isinstance(node, ast.Call) and ast.unparse(node.func).removeprefix("errors.") in classes
     ]
     assert not sites, "raise Code.X(message) instead"

@@ -23,8 +23,9 @@ class TestThisThread(ExecutorConformance):
 
 
 class TestWorkerPool(ExecutorConformance):
-    @pytest.fixture
+    @pytest.fixture(scope="class")
     def executor(self) -> Iterator[WorkerPool]:
+        """One for all tests, of which the last closes it: each start of a worker takes half a second."""
         pool = WorkerPool(2)
         yield pool
         pool.close()

@@ -255,14 +255,14 @@ class History:
 
 
 @given(STEPS)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 def test_every_row_is_read_once_after_any_history(steps):
     """And exact counts are exact, partitions tile the key space, states survive being written down."""
     check(steps)
 
 
 @given(FEW_STEPS, FEW_STEPS, FEW_STEPS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=settings.default.max_examples * 2, deadline=None)
 def test_a_restore_gives_the_rows_of_its_version_and_no_job_brings_others_back(before, between, later):
     """The job is open over files of the version and of after it."""
     back = len(between) + 1 + len(later)
