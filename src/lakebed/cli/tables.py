@@ -26,6 +26,7 @@ from lakebed.model.checks import shown
 from lakebed.model.documents import UNREADABLE, load
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter
+from lakebed.model.state.sums import unreferenced_files
 from lakebed.model.state.transactions.schema_changes import (
     AddField,
     AllowNulls,
@@ -170,11 +171,15 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         size_text(document["bytes"]),
         count_text(document["partitions"], "partition"),
     )
+    unused = document["unreferenced_files"]
     width = max(len(name) for name in schema.names)
     lines = [
         f"table {document['table']}, {'online' if document['online'] else 'offline'}, at version {document['version']}",
         ", ".join(counts),
     ]
+    if unused:
+        size = size_text(document["unreferenced_bytes"])
+        lines.append(f"{count_text(unused, 'file')} of {size} without references, for older versions or until gc")
     if document["paused"]:
         lines.append(f"paused: {', '.join(document['paused'])}")
     if document["merge"] is not None:
@@ -225,9 +230,10 @@ def files(cli: Invocation, *, table: str) -> None:
 @options.table
 @options.row_format
 def partitions(cli: Invocation, *, table: str) -> None:
-    """List partitions: their key ranges, rows and files.
+    """List partitions: their key ranges, rows, files and parents.
 
-    `runs` is the number of sorted runs that a read of the partition merges.
+    `runs` is the number of sorted runs that a read of the partition merges. The parents are the partitions that it was
+    made of, by a split, a join or a restore. Below are the files to which no partition refers.
     """
     found = cli.table(table)
     state = found.state()
@@ -241,11 +247,16 @@ def partitions(cli: Invocation, *, table: str) -> None:
             size_text(r["bytes"]),
             r["files"],
             r["runs"],
+            ", ".join(map(str, r["parents"])),
         )
         for r in rows
     ]
-    text = columns(("partition", "from", "to", "rows", "size", "files", "runs"), cells)
-    cli.out.document({"table": found.name, "version": state.version, "partitions": rows}, [text])
+    text = columns(("partition", "from", "to", "rows", "size", "files", "runs", "parents"), cells)
+    unused = unreferenced_files(state)
+    size = size_text(unused.size_bytes)
+    below = [f"{count_text(unused.files, 'file')} of {size} without references"] if unused.files else []
+    facts = {"unreferenced_files": unused.files, "unreferenced_bytes": unused.size_bytes}
+    cli.out.document({"table": found.name, "version": state.version, "partitions": rows, **facts}, [text, *below])
 
 
 def _row_count_text(row: dict[str, Any]) -> int | str:

@@ -270,7 +270,7 @@ class Gc(TableOperation):
     def pending(self, table: TableView) -> Pending | None:
         """Return that the table has changed, or has rested for a day."""
         summary, record = table.summary, table.record(self.name)
-        changed = summary.version != record.version or summary.unused or summary.ages
+        changed = summary.version != record.version or summary.unreferenced_files or summary.ages
         if not summary.version or not (changed or table.now_s >= record.ended_s + REST_S):
             return None
         return Pending("the table has changed" if changed else "its log grows old")

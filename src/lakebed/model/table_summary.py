@@ -41,8 +41,9 @@ class TableSummary:
     ``backlog`` has no age yet; ``oldest_request`` is the version that the oldest open request is on record from.
     ``splits`` and ``joins`` count partitions to be cut and groups to be joined. ``crowded``: compaction waits for
     ingest, because too many requests are open. ``piled``: a partition has more runs than merges should leave, and
-    merges are due. ``unused``: there are files without references. ``ages``: rows expire. A view has ``fed``, the
-    version of its ``source``, the id of a table, that it has. ``published``: other engines read its latest version.
+    merges are due. ``unreferenced_files``, and their bytes, are those without references that are not deleted yet.
+    ``ages``: rows expire. A view has ``fed``, the version of its ``source``, the id of a table, that it has.
+    ``published``: other engines read its latest version.
     """
 
     version: int = 0
@@ -60,7 +61,8 @@ class TableSummary:
     joins: int = 0
     crowded: bool = False
     piled: bool = False
-    unused: bool = False
+    unreferenced_files: int = 0
+    unreferenced_bytes: int = 0
     ages: bool = False
     source: str | None = None
     fed: int = 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from lakebed.model.row_filters import age_field
-from lakebed.model.state.sums import file_sizes, table_rows
+from lakebed.model.state.sums import file_sizes, table_rows, unreferenced_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,7 +25,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
         # The files have other rows than the table.
         counted = table.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows
-    used = file_sizes(state).values()
+    used, unreferenced = file_sizes(state).values(), unreferenced_files(state)
     return {
         "table": table.name,
         "id": table.id,
@@ -39,6 +39,8 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
         "partitions": len(state.partitions.ids),
         "files": len(used),
         "bytes": sum(used),
+        "unreferenced_files": unreferenced.files,
+        "unreferenced_bytes": unreferenced.size_bytes,
         "schema": state.created.to_json(),
         "merge": state.merge.document(),
         **filter_document(state),

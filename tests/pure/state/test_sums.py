@@ -5,10 +5,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from lakebed.model.files import CommittedFile, PartitionFile
+from lakebed.model.state.columnar_codecs import FILES as FILES_CODEC
 from lakebed.model.state.columnar_codecs import REFERENCES
 from lakebed.model.state.columns import Columns
 from lakebed.model.state.partition_files import PartitionFiles
-from lakebed.model.state.sums import file_sizes, partition_sums, sums_of, table_rows
+from lakebed.model.state.persistent_table import PersistentTable
+from lakebed.model.state.sums import (
+    UnreferencedFiles,
+    file_sizes,
+    partition_sums,
+    sums_of,
+    table_rows,
+    unreferenced_files,
+)
 from lakebed.model.state.table_state import TableState
 from tests.pure.state.cases import new_file
 
@@ -45,6 +54,26 @@ def test_sums_are_those_of_one_partition_after_another(before, came, gone):
         assert all(type(size) is int for size in file_sizes(state).values())
         assert all(type(value) in {int, bool} for sums in partition_sums(state).values() for value in sums)
         assert table_rows(replace(state, files=FILES)) == added_up(every)
+
+
+UNREFERENCED = st.dictionaries(st.integers(0, 4).map("f{}".format), st.sampled_from([None, 10, 20]))
+
+
+@given(UNREFERENCED, st.dictionaries(st.integers(0, 4).map("f{}".format), st.sampled_from(["gone", None, 30])))
+def test_files_without_references_are_counted_in_segments_and_in_changes(before, changes):
+    """A value is the bytes of a file without references, and None stands for a file with some."""
+
+    def committed(name, size):
+        facts = None if size is None else replace(new_file(name, "ab").file, size_bytes=size)
+        return CommittedFile(1, 1, 1, dropped=None if size is None else 2, references=int(size is None), file=facts)
+
+    below = {name: committed(name, size) for name, size in before.items()}
+    now = {name: committed(name, size) for name, size in changes.items() if size != "gone"}
+    gone = [name for name, size in changes.items() if size == "gone" and name in below]
+    sizes = [one.file.size_bytes for name, one in (below | now).items() if name not in gone and one.file is not None]
+    for base in (below, Columns(FILES_CODEC).rewritten(below)):
+        state = TableState(files=PersistentTable(base).updated(now, gone))
+        assert unreferenced_files(state) == UnreferencedFiles(len(sizes), sum(sizes))
 
 
 def added_up(every):

@@ -428,7 +428,22 @@ def test_partitions_are_joined_and_a_dry_run_lists_them_before(cli: Cli, table: 
     count = len(cli("table", "partitions", table, "--json").json["partitions"])
     assert cli("join", table, "--dry-run").out.startswith(f"{count} partitions (2, 3")
     assert cli("join", table).out.endswith(") made one\n")
-    assert len(cli("table", "partitions", table, "--json").json["partitions"]) == 1
+    (joined,) = cli("table", "partitions", table, "--json").json["partitions"]
+    assert joined["parents"] == list(range(2, 2 + count))
+    assert cli("table", "partitions", table).out.splitlines()[1].endswith(", ".join(map(str, joined["parents"])))
+
+
+def test_files_without_references_are_counted(cli: Cli, table: str, url: str) -> None:
+    document = cli("table", "show", table, "--json").json
+    assert (document["unreferenced_files"], document["unreferenced_bytes"]) == (0, 0)
+    assert "without references" not in cli("table", "show", table).out + cli("table", "partitions", table).out
+    lakebed.open(url).table(table).remove(lakebed.KeyRange())
+    for command in ("show", "partitions"):
+        found = cli("table", command, table, "--json").json
+        assert found["unreferenced_files"] == document["files"]
+        assert found["unreferenced_bytes"] == document["bytes"]
+        assert f"{document['files']} file" in cli("table", command, table).out
+        assert "without references" in cli("table", command, table).out
 
 
 def test_what_compaction_would_do_is_printed_without_spark(cli: Cli, table: str, parquet: Path) -> None:

@@ -35,6 +35,20 @@ def test_the_status_has_what_a_table_holds_and_what_is_due(instance: lakebed.Ins
     assert status.table("fares") is None
 
 
+def test_the_status_has_the_files_without_references(instance: lakebed.Instance) -> None:
+    table = instance.create_table("flights", SCHEMA)
+    for _ in range(2):
+        table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
+    size = sum(file.size_bytes for file in table.state().referenced().values())
+    lakebed.Pipeline(instance, launcher="this-thread").compact(table, strategy="full")
+    with Service(instance) as service:
+        found = service.status().table("flights")
+    assert found is not None
+    assert (found.files, found.unreferenced_files, found.unreferenced_bytes) == (1, 2, size)
+    status = lakebed.status(instance)
+    assert status.to_arrow().column("unreferenced_bytes").to_pylist() == [size]
+
+
 def test_nothing_is_due_to_compaction_in_a_table_that_is_offline(instance: lakebed.Instance) -> None:
     table = instance.create_table("flights", SCHEMA, online=False)
     for _ in range(3):

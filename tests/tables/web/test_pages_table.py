@@ -39,6 +39,19 @@ def test_a_click_on_a_cell_shows_its_files(browser, stations):
     assert "Files of partition 2" in browser.get("/tables/stations", params=part).text
 
 
+def test_lineage_and_files_without_references_are_shown(instance, browser, stations):
+    assert "Made of partition" not in browser.get("/tables/stations").text
+    pipeline = lakebed.Pipeline(instance, launcher="this-thread")
+    files, ids = stations.state().referenced(), stations.state().partitions.ids
+    stations.set(join_share=0.5)
+    pipeline.compact(stations, strategy="full")
+    pipeline.join_partitions(stations)
+    twin = browser.get("/tables/stations.json").json()
+    assert twin["unreferenced"] == {"files": len(files), "size_bytes": sum(one.size_bytes for one in files.values())}
+    assert twin["key_space"]["parents"] == list(ids)
+    assert f"Made of partitions {', '.join(map(str, ids))}" in browser.get("/tables/stations").text
+
+
 def test_every_link_of_the_picture_leads_to_a_page(browser, stations):
     links = re.findall(r'href="(/tables/stations\?[^"#]*)#keys"', browser.get("/tables/stations").text)
     assert len(links) > 5

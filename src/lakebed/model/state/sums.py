@@ -7,7 +7,8 @@ which take 60 ms to import, and import pandas if it is installed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from lakebed.model.state.columns import Columns, span_reader
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from lakebed.model.files import PartitionFile
+    from lakebed.model.files import CommittedFile, PartitionFile
     from lakebed.model.state.table_state import TableState
 
 
@@ -47,6 +48,33 @@ def sums_of(partition: int, held: tuple[PartitionFile, ...]) -> PartitionSums:
         runs=len({one.run for one in held}),
         markers=sum(one.file.markers for one in held),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class UnreferencedFiles:
+    """Files that older versions need, or that wait for garbage collection, and their bytes."""
+
+    files: int
+    size_bytes: int
+
+
+def unreferenced_files(state: TableState) -> UnreferencedFiles:
+    """Return the number and bytes of the files that no partition refers to, and that are not purged."""
+    base, changes = state.files.base, state.files.changes
+    if not isinstance(base, Columns):
+        return _summed(state.files.values())
+    # In a segment these files alone have facts of their own.
+    facts = [segment.rows().batch.column("file").flatten() for segment in base.segments]
+    size_bytes = sum(int(_numbers(one.field("size_bytes")).sum()) for one in facts)
+    before, now = _summed(base.get(key) for key in changes), _summed(changes.values())
+    return UnreferencedFiles(
+        sum(map(len, facts)) - before.files + now.files, size_bytes - before.size_bytes + now.size_bytes
+    )
+
+
+def _summed(files: Iterable[CommittedFile | None]) -> UnreferencedFiles:
+    sizes = [one.file.size_bytes for one in files if one is not None and one.file is not None]
+    return UnreferencedFiles(len(sizes), sum(sizes))
 
 
 def partition_sums(state: TableState) -> dict[int, PartitionSums]:

@@ -190,7 +190,7 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
 
     ``rows`` are those of its files, before any merge: where rows are merged, the partition may have fewer. ``bytes``
     counts each file in proportion to its rows inside the partition. A shortened bound shows the fields that
-    it has.
+    it has. ``parents`` are the partitions, by id, that it was made of by a split, a join or a restore.
     """
     codec = state.created.codec
     rows: list[dict[str, Any]] = []
@@ -208,6 +208,7 @@ def partition_rows(state: TableState) -> list[dict[str, Any]]:
                 "bytes": held.size_bytes,
                 "files": held.files,
                 "runs": held.runs,
+                "parents": list(state.partitions.parents.get(partition, ())),
             }
         )
     return rows
@@ -226,6 +227,7 @@ def partitions_table(state: TableState) -> pa.Table:
             ("bytes", pa.int64()),
             ("files", pa.int64()),
             ("runs", pa.int64()),
+            ("parents", pa.list_(pa.int64())),
         ]
     )
     return _report_table(partition_rows(state), schema)

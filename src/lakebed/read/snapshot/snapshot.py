@@ -298,7 +298,8 @@ class Readable(TableHandle["RowStream"]):
         return files_table(now.state, now.state.table, now.storage.object_url, now.encoded(ranges))
 
     def partitions(self) -> pa.Table:
-        """Return one row per partition, in key order: its range, the rows and bytes of its files, files and runs.
+        """Return one row per partition, in key order: its range, the rows and bytes of its files, files, runs and
+        parents: the partitions, by id, that a split, a join or a restore made it of.
 
         Rows of files are not merged yet: a table with a merge mode may have fewer, see :meth:`count`.
         """

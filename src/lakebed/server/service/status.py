@@ -65,8 +65,9 @@ class OperationStatus:
 class TableStatus:
     """One table at ``version``, the last one that the service has seen; 0: none yet.
 
-    ``files`` counts the references of partitions to files. ``error`` is why its log cannot be read now. ``published``
-    is the version that other engines read, 0 if none is yet; None if the table is not published, and
+    ``files`` counts the references of partitions to files. ``unreferenced_files``, with ``unreferenced_bytes``, have
+    none: older versions need them, or garbage collection deletes them. ``error`` is why its log cannot be read now.
+    ``published`` is the version that other engines read, 0 if none is yet; None if the table is not published, and
     ``publication_error`` why the latest is not.
     """
 
@@ -81,6 +82,8 @@ class TableStatus:
     files: int = 0
     files_per_partition_mean: float = 0.0
     files_per_partition_max: int = 0
+    unreferenced_files: int = 0
+    unreferenced_bytes: int = 0
     backlog: Backlog = NO_BACKLOG
     operations: tuple[OperationStatus, ...] = ()
     error: LastError | None = None

@@ -174,7 +174,7 @@ def _reasons(instance: Instance, table: Table, view: TableView) -> dict[str, str
             view = replace(view, source_version=instance.named(view.summary.source).state().version)
         except Error as error:
             view = replace(view, source_error=error.message)
-    if view.summary.unused:
+    if view.summary.unreferenced_files:
         view = replace(view, garbage=collect_garbage(table, dry_run=True).outlook)
     active = [one for one in OPERATIONS.values() if one.name not in view.paused]
     return {one.name: reason for one in active if (reason := one.outlook(view)) is not None}
@@ -238,6 +238,8 @@ _COLUMNS: tuple[tuple[str, pa.DataType, Callable[[TableStatus], object]], ...] =
     ("files", pa.int64(), attrgetter("files")),
     ("files_per_partition_mean", pa.float64(), attrgetter("files_per_partition_mean")),
     ("files_per_partition_max", pa.int64(), attrgetter("files_per_partition_max")),
+    ("unreferenced_files", pa.int64(), attrgetter("unreferenced_files")),
+    ("unreferenced_bytes", pa.int64(), attrgetter("unreferenced_bytes")),
     ("backlog_requests", pa.int64(), attrgetter("backlog.requests")),
     ("backlog_files", pa.int64(), attrgetter("backlog.files")),
     ("backlog_bytes", pa.int64(), attrgetter("backlog.size_bytes")),

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from lakebed.model.settings import Publish
-from lakebed.model.state.sums import partition_sums
+from lakebed.model.state.sums import partition_sums, unreferenced_files
 from lakebed.model.table_summary import Backlog, TableSummary
 from lakebed.server.service.status import TableStatus
 from lakebed.upkeep.compaction.plan import plan as plan_compaction
@@ -33,6 +33,8 @@ def described(table: TableStatus, summary: TableSummary, oldest_s: float | None)
         files=summary.files,
         files_per_partition_mean=summary.files / max(1, summary.partitions),
         files_per_partition_max=summary.files_max,
+        unreferenced_files=summary.unreferenced_files,
+        unreferenced_bytes=summary.unreferenced_bytes,
         backlog=replace(summary.backlog, oldest_s=oldest_s),
     )
 
@@ -42,7 +44,7 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
 
     Linear in the partitions.
     """
-    sums = partition_sums(state)
+    sums, unreferenced = partition_sums(state), unreferenced_files(state)
     requests = list(state.open_requests.values())
     compaction = plan_compaction(state, settings) if online else None
     merges = () if compaction is None else (*compaction.whole, *compaction.merges)
@@ -70,7 +72,8 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         # A partition that is near its bound of runs refuses what ingest adds: then ingest waits for compaction.
         crowded=why_wait(len(requests), 0) is not None and not pressing(state, settings),
         piled=compaction is not None and any(sums[one].runs > runs_piled(settings) for one in compaction.partitions),
-        unused=next(iter(state.files.having("dropped")), None) is not None,
+        unreferenced_files=unreferenced.files,
+        unreferenced_bytes=unreferenced.size_bytes,
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,
         fed=0 if state.view is None else state.view.version,

@@ -146,7 +146,7 @@ class RemoteReads(TableHandle[RemoteRows]):
     # -- what it is made of -------------------------------------------------------------------------------------
 
     def partitions(self) -> pa.Table:
-        """Return one row per partition, in key order: its range, the rows and bytes of its files, files and runs."""
+        """Return one row per partition, in key order, as :meth:`lakebed.Table.partitions`."""
         return self._listed("partitions", at=self._at)
 
     def files(self, *ranges: KeyRange) -> pa.Table:

@@ -25,6 +25,7 @@ from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.operations import OPERATIONS
 from lakebed.model.schema import Schema
 from lakebed.model.settings import Described
+from lakebed.model.state.sums import UnreferencedFiles, unreferenced_files
 from lakebed.model.state.table_state import TableState
 from lakebed.model.type_names import name_of
 from lakebed.read.drawing.key_space import Colour, KeyCell, KeySpace, Scale, Share, layout, part_of
@@ -180,7 +181,9 @@ WAIT_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ShownKeySpace:
-    """A part of the key space, from ``first`` up to ``last`` by the positions of partitions."""
+    """A part of the key space, from ``first`` up to ``last`` by the positions of partitions. Of a single one also its
+    ``files``, and the ``parents`` that it was made of.
+    """
 
     share: Share
     colour: Colour
@@ -192,6 +195,7 @@ class ShownKeySpace:
     cells: tuple[ShownCell, ...]
     ticks: tuple[str, ...]
     files: tuple[ShownFile, ...]
+    parents: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +208,7 @@ class TablePage:
     online: bool
     health: Health
     files_max: int
+    unreferenced: UnreferencedFiles
     jobs: int
     requests: int
     merge: str
@@ -242,8 +247,11 @@ def shown_key_space(
     wider = range(max(0, part.start - margin), min(len(space.partitions), part.stop + margin))
     low, high = space.partitions.range_at(wider.start).min, space.partitions.range_at(wider.stop - 1).max
     files: tuple[ShownFile, ...] = ()
+    parents: tuple[int, ...] = ()
     if len(part) == 1:
-        files = files_of(state, space.partitions.ids[part.start], space.partitions.range_at(part.start))
+        partition = space.partitions.ids[part.start]
+        files = files_of(state, partition, space.partitions.range_at(part.start))
+        parents = state.partitions.parents.get(partition, ())
     return ShownKeySpace(
         share=share,
         colour=colour,
@@ -255,6 +263,7 @@ def shown_key_space(
         cells=cells,
         ticks=_ticks(cells),
         files=files,
+        parents=parents,
     )
 
 
@@ -290,6 +299,7 @@ def page_of(
         online=instance.is_online(table.name),
         health=UNREAD if status is None else health_of(status),
         files_max=int(space.files.max()),
+        unreferenced=unreferenced_files(state),
         jobs=len(state.jobs),
         requests=len(state.open_requests),
         merge=str(state.merge),
