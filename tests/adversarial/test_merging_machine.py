@@ -5,7 +5,7 @@ Each planted bug makes one line of the code wrong. The machine has to find it; o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from msgspec import structs
 
-from lakebed.files.merging import aggregates
+from lakebed.files.merging import aggregates, row_merger
 from lakebed.files.merging.row_merger import RowMerger
-from lakebed.files.sorting import sort
+from lakebed.files.sorting import merge, sort
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.state.table_state import TableState
 from lakebed.model.state.transactions import job_changes
@@ -28,6 +28,7 @@ from lakebed.upkeep.compaction import plan as compaction_plan
 from tests.adversarial.merging_interfaces import Interface, count, get, scan, scan_limit, scan_where
 from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode, Oracle
+from tests.variants import Planted, Variant, planted
 
 STEPS = 30
 EXAMPLES, NIGHTLY = 3, 300
@@ -63,22 +64,20 @@ def test_a_rewrite_leaves_what_a_partial_row_does_not_set():
 
 # -- planted bugs -----------------------------------------------------------------------------------------------
 
-Plant = Callable[[pytest.MonkeyPatch], None]
-
 
 @dataclass(frozen=True)
 class Bug:
     """A bug: how it is planted, a mode of tables that show it, and the interfaces to use."""
 
     name: str
-    plant: Plant
+    plant: Variant
     mode: Mode = "latest"
     interfaces: Sequence[Interface] = (scan,)
     focused: bool = True
     slow: bool = False
 
 
-def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
+def _deletes_dropped() -> Iterator[Planted]:
     class Wrong(RowMerger):
         def _finished(self, rows: pa.RecordBatch) -> Any:
             if KIND in rows.schema.names:
@@ -86,15 +85,15 @@ def _deletes_dropped(patch: pytest.MonkeyPatch) -> None:
                 rows = rows.filter(pa.array([kind != RowKind.DELETE for kind in kinds], pa.bool_()))
             yield from super()._finished(rows)
 
-    patch.setattr("lakebed.files.sorting.merge.RowMerger", Wrong)
+    yield Planted(merge, "RowMerger", Wrong)
 
 
-def _lookups_of_one_file(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(point_lookup, "DECISIVE_FILES", 1)
-    patch.setattr(point_lookup, "has_whole_row", lambda _: True)
+def _lookups_of_one_file() -> Iterator[Planted]:
+    yield Planted(point_lookup, "DECISIVE_FILES", 1)
+    yield Planted(point_lookup, "has_whole_row", lambda _: True)
 
 
-def _partial_made_whole(patch: pytest.MonkeyPatch) -> None:
+def _partial_made_whole() -> Iterator[Planted]:
     finished = RowMerger._finished
 
     def wrong(self: RowMerger, rows: pa.RecordBatch) -> Any:
@@ -103,10 +102,10 @@ def _partial_made_whole(patch: pytest.MonkeyPatch) -> None:
             rows = rows.set_column(rows.schema.get_field_index(KIND), KIND, pa.array(kinds, pa.int8()))
         return finished(self, rows)
 
-    patch.setattr(RowMerger, "_finished", wrong)
+    yield Planted(RowMerger, "_finished", wrong)
 
 
-def _deletes_shown(patch: pytest.MonkeyPatch) -> None:
+def _deletes_shown() -> Iterator[Planted]:
     class Wrong(RowMerger):
         def _finished(self, rows: pa.RecordBatch) -> Any:
             if self._complete and rows.num_rows:
@@ -116,11 +115,11 @@ def _deletes_shown(patch: pytest.MonkeyPatch) -> None:
             else:
                 yield from super()._finished(rows)
 
-    patch.setattr("lakebed.files.merging.row_merger.RowMerger", Wrong)
+    yield Planted(row_merger, "RowMerger", Wrong)
 
 
-def _below(**wrong: Callable[[Any], Any]) -> Plant:
-    def plant(patch: pytest.MonkeyPatch) -> None:
+def _below(**wrong: Callable[[Any], Any]) -> Variant:
+    def plant() -> Iterator[Planted]:
         below = MergeSchemas.below
 
         def changed(self: MergeSchemas, request: Any, files: Any) -> Any:
@@ -129,28 +128,28 @@ def _below(**wrong: Callable[[Any], Any]) -> Plant:
             names = tuple(dict.fromkeys((*right.names, *needed)))
             return structs.replace(right, names=names, **{name: of(request) for name, of in wrong.items()})
 
-        patch.setattr(MergeSchemas, "below", changed)
+        yield Planted(MergeSchemas, "below", changed)
 
     return plant
 
 
-def _any_files_merged(patch: pytest.MonkeyPatch) -> None:
+def _any_files_merged() -> Iterator[Planted]:
     """Make compaction choose files by size alone, as in a table that keeps all rows."""
-    patch.setattr(compaction_plan, "_due_neighbours", compaction_plan._due)
-    patch.setattr(job_changes, "_out_of_order", lambda _job, _state: None)
+    yield Planted(compaction_plan, "_due_neighbours", compaction_plan._due)
+    yield Planted(job_changes, "_out_of_order", lambda _job, _state: None)
 
 
-def _set(target: Any, name: str, wrong: Any) -> Plant:
-    return lambda patch: patch.setattr(target, name, wrong)
+def _set(target: Any, name: str, wrong: Any) -> Variant:
+    return lambda: [Planted(target, name, wrong)]
 
 
-def _arrival_reversed(patch: pytest.MonkeyPatch) -> None:
+def _arrival_reversed() -> Iterator[Planted]:
     files_of = TableState.files_of
-    patch.setattr(TableState, "files_of", lambda self, partition: files_of(self, partition)[::-1])
+    yield Planted(TableState, "files_of", lambda self, partition: files_of(self, partition)[::-1])
 
 
-def _sums_of_the_last(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(aggregates._COMBINE, "sum", aggregates._COMBINE["last"])
+def _sums_of_the_last() -> Iterator[Planted]:
+    yield Planted(aggregates, "_COMBINE", {**aggregates._COMBINE, "sum": aggregates._COMBINE["last"]})
 
 
 BUGS = (
@@ -196,14 +195,13 @@ BUGS = (
 @pytest.mark.parametrize(
     "bug", [pytest.param(bug, id=bug.name, marks=[pytest.mark.slow] if bug.slow else []) for bug in BUGS]
 )
-def test_a_planted_bug_is_found(bug, monkeypatch):
+def test_a_planted_bug_is_found(bug):
     class Machine(MergingMachine):
         modes = (bug.mode,)
         interfaces = bug.interfaces
         focused = bug.focused
 
-    bug.plant(monkeypatch)
-    with pytest.raises(AssertionError) as found:
+    with planted(bug.plant), pytest.raises(AssertionError) as found:
         run(Machine, 400, phases=[Phase.generate], derandomize=True, database=None)
     assert any(note.startswith("interface") for note in found.value.__notes__), found.value
     print(f"{Machine.steps:,} steps: {str(found.value)[:200]}")

@@ -31,6 +31,10 @@ class OrderedDelta(dict):
         return OrderedDelta({**self, **changes})
 
 
+def one_by_one(act, items):
+    return list(map(act, items))
+
+
 @contextmanager
 def drawn_by(world, monkeypatch):
     """Time, chance and waiting are the seed's, and limits are so small that they are met."""
@@ -44,18 +48,21 @@ def drawn_by(world, monkeypatch):
             random_token=lambda: f"{random.getrandbits(128):032x}",
             monotonic_s=lambda: len(world.schedule.trace) * 0.1,
         )
-        patch.setattr(probe, "random_token", clock.random_token)
-        patch.setattr(committer, "this_writer", lambda: "simulated")
-        patch.setattr(queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule)))
-        patch.setattr(collection, "BATCH_FILES", 3)
-        for module in (checkpoint, sidecars):
-            patch.setattr(module, "in_parallel", lambda act, items: list(map(act, items)))
-        patch.setattr(persistent_table, "HashTrieMap", OrderedDelta)
-        patch.setattr(retries, "ATTEMPTS_MAX", 3)
-        patch.setattr(entry, "NAMED_WITHIN", 3)
-        patch.setattr(sidecars, "NAMED_WITHIN", 3)
-        patch.setattr(reference_lists, "INLINE_MAX", world.random.choice([0, 1, reference_lists.INLINE_MAX]))
-        patch.setattr(tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one))  # noqa: PLW0108 - a method
+        for replaced in (
+            (probe, "random_token", clock.random_token),
+            (committer, "this_writer", lambda: "simulated"),
+            (queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule))),
+            (collection, "BATCH_FILES", 3),
+            (checkpoint, "in_parallel", one_by_one),
+            (sidecars, "in_parallel", one_by_one),
+            (persistent_table, "HashTrieMap", OrderedDelta),
+            (retries, "ATTEMPTS_MAX", 3),
+            (entry, "NAMED_WITHIN", 3),
+            (sidecars, "NAMED_WITHIN", 3),
+            (reference_lists, "INLINE_MAX", world.random.choice([0, 1, reference_lists.INLINE_MAX])),
+            (tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one)),  # noqa: PLW0108 - a method
+        ):
+            patch.setattr(*replaced)
         yield
 
 
