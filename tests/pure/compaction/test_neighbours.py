@@ -20,7 +20,6 @@ from lakebed.model.state.transactions import (
     Rejected,
     resolve,
 )
-from lakebed.upkeep.compaction import plan as compaction_plan
 from lakebed.upkeep.compaction.neighbours import (
     alike,
     concatenated_neighbours,
@@ -28,7 +27,7 @@ from lakebed.upkeep.compaction.neighbours import (
     stretches_of,
     windows,
 )
-from lakebed.upkeep.compaction.plan import plan
+from lakebed.upkeep.compaction.plan import LIMITS, CompactionLimits, plan
 from lakebed.upkeep.compaction.strategies import RUNS_MAX, Run, of_like_size
 from tests.pure.compaction.test_strategies import held
 from tests.pure.state.cases import SCHEMA, job, key, new_file, step
@@ -166,8 +165,8 @@ def add(state, name, letters, markers=0):
     return step(state, ProposeFiles((new(name, letters, markers),), base_version=state.version))
 
 
-def planned(state, strategy=Strategy.FULL, **changes):
-    found = plan(state, Settings(**changes), strategy)
+def planned(state, strategy=Strategy.FULL, limits=LIMITS, **changes):
+    found = plan(state, Settings(**changes), strategy, limits=limits)
     return [
         f"{' '.join(map(str, merge.partitions or (merge.partition,)))}: {' '.join(f.id for f in merge.inputs)}"
         + (" complete" if merge.complete else "")
@@ -199,17 +198,17 @@ def test_the_only_run_of_a_partition_is_merged_if_it_has_deletes():
     assert planned(state, Strategy.BASIC) == []
 
 
-def test_files_between_whole_ones_keep_them_from_being_merged_whole(monkeypatch):
+def test_files_between_whole_ones_keep_them_from_being_merged_whole():
     """g2 and g3 are neighbours in all partitions, and g1 and g2 in the first one only."""
-    monkeypatch.setattr(compaction_plan, "REFERENCES_MIN", 1)
+    few = CompactionLimits(references_min=1)
     state = merging("m")
     for name, letters in (("g1", "az"), ("x", "y"), ("g2", "az"), ("g3", "bz")):
         state = add(state, name, letters)
-    assert planned(state)[0] == "1 2: g2 g3"
+    assert planned(state, limits=few)[0] == "1 2: g2 g3"
     state = merging("m")
     for name in ("g1", "g2", "g3", "g4"):
         state = add(state, name, "az")
-    assert planned(state, Strategy.SIZE_RATIO)[0] == "1 2: g1 g2 g3 g4 complete"
+    assert planned(state, Strategy.SIZE_RATIO, few)[0] == "1 2: g1 g2 g3 g4 complete"
 
 
 STEPS = st.lists(
@@ -225,36 +224,34 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(2, 4), st.data())
 def test_every_planned_job_is_accepted_and_plans_come_to_an_end(steps, batch, data):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compaction_plan, "REFERENCES_MIN", 2)
-        settings = Settings(compaction_batch_runs=batch, file_bytes=1 << 20)
-        state = merging("e")
-        known: dict[str, tuple[str, int]] = {}
-        for number, (what, fact, more) in enumerate(steps):
-            name = f"f{number:03d}"
-            match what:
-                case "add":
-                    known[name] = fact, more
-                    state = add(state, name, fact, more)
-                case "compact":
-                    state = _compacted(state, (fact, settings), known, data, leave_open=more)
-                case "split":
-                    partition = state.partitions.ids[state.partitions.position(key(fact))]
-                    state = _if_allowed(state, ProposeSplit({partition: (key(fact),)}))
-                case _:
-                    state = _if_allowed(state, ProposeJoin(state.partitions.ids[fact : fact + 2]))
-        for name in state.jobs:
-            state = _output(state, name, known, data)
-        for strategy in (data.draw(st.sampled_from(Strategy)), Strategy.FULL):
-            for _ in range(20):
-                before = state
-                state = _compacted(state, (strategy, settings), known, data, leave_open=False)
-                if state is before:
-                    break
-            else:
-                pytest.fail("compaction does not come to an end")
-        assert all(len({one.run for one in state.held_by(p)}) <= 1 for p in state.partitions.ids)
-        assert not any(one.file.markers for p in state.partitions.ids for one in state.held_by(p))
+    settings = Settings(compaction_batch_runs=batch, file_bytes=1 << 20)
+    state = merging("e")
+    known: dict[str, tuple[str, int]] = {}
+    for number, (what, fact, more) in enumerate(steps):
+        name = f"f{number:03d}"
+        match what:
+            case "add":
+                known[name] = fact, more
+                state = add(state, name, fact, more)
+            case "compact":
+                state = _compacted(state, (fact, settings), known, data, leave_open=more)
+            case "split":
+                partition = state.partitions.ids[state.partitions.position(key(fact))]
+                state = _if_allowed(state, ProposeSplit({partition: (key(fact),)}))
+            case _:
+                state = _if_allowed(state, ProposeJoin(state.partitions.ids[fact : fact + 2]))
+    for name in state.jobs:
+        state = _output(state, name, known, data)
+    for strategy in (data.draw(st.sampled_from(Strategy)), Strategy.FULL):
+        for _ in range(20):
+            before = state
+            state = _compacted(state, (strategy, settings), known, data, leave_open=False)
+            if state is before:
+                break
+        else:
+            pytest.fail("compaction does not come to an end")
+    assert all(len({one.run for one in state.held_by(p)}) <= 1 for p in state.partitions.ids)
+    assert not any(one.file.markers for p in state.partitions.ids for one in state.held_by(p))
 
 
 def _if_allowed(state, proposal):
@@ -263,7 +260,7 @@ def _if_allowed(state, proposal):
 
 def _compacted(state, rules, known, data, *, leave_open):
     strategy, settings = rules
-    found = plan(state, settings, strategy)
+    found = plan(state, settings, strategy, limits=CompactionLimits(references_min=2))
     for number, link in enumerate(found.concatenations):
         state = step(state, ConcatenateRuns(link.partition, link.files, f"run-{state.version}-{number}"))
     for number, merge in enumerate(found.whole or found.merges):

@@ -6,10 +6,10 @@ from lakebed.errors import UsageError
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.settings import Settings, Strategy
 from lakebed.model.state.transactions import ConcatenateRuns, OpenJob, ProposeFiles, ProposeOutput
-from lakebed.upkeep.compaction import plan as compaction_plan
 from lakebed.upkeep.compaction.plan import (
-    COMMITS_WAITING_MAX,
+    LIMITS,
     SHARE_BYTES_MIN,
+    CompactionLimits,
     PartitionMerge,
     check_strategy,
     divide_merge,
@@ -23,10 +23,10 @@ from lakebed.upkeep.compaction.plan import (
 from tests.pure.state.cases import job, key, new_file, step, table
 
 
-def planned(state, strategy=Strategy.FULL, **changes):
+def planned(state, strategy=Strategy.FULL, limits=LIMITS, **changes):
     """A line a merge, ``partition: files (runs, rows)``; then one a chain; and a line for each partition that has to
     wait."""
-    found = plan(state, Settings(**changes), strategy)
+    found = plan(state, Settings(**changes), strategy, limits=limits)
     merges = [f"{m.partition}: {' '.join(f.id for f in m.inputs)} ({m.runs} runs, {m.rows} rows)" for m in found.merges]
     concatenations = [f"{c.partition} concatenated: {' '.join(c.files)} ({c.runs} runs)" for c in found.concatenations]
     return merges + concatenations + [f"{s.partition} waits: {s.reason}" for s in found.skipped]
@@ -82,21 +82,20 @@ def test_what_an_open_job_merges_is_left_to_it_and_the_rest_of_the_partition_is_
     state = step(state, ProposeFiles((new_file("f5", "a"),)))
     basic = {"strategy": Strategy.BASIC, "compaction_batch_runs": 3}
     assert planned(state, **basic) == ["1: f2 f3 f5 (3 runs, 3 rows)"]
-    monkeypatch.setattr(compaction_plan, "PARTITION_JOBS_MAX", 1)
-    assert planned(state, **basic) == ["1 waits: 1 jobs are open in the partition (limit 1)"]
+    limits = CompactionLimits(partition_jobs_max=1)
+    assert planned(state, limits=limits, **basic) == ["1 waits: 1 jobs are open in the partition (limit 1)"]
 
 
-def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first(monkeypatch):
-    monkeypatch.setattr(compaction_plan, "JOBS_MAX", 1)
+def test_a_table_has_at_most_so_many_jobs_and_the_worst_partitions_come_first():
     state = step(table("m"), ProposeFiles(tuple(new_file(f"a{n}", "a") for n in range(2))))
     state = step(state, ProposeFiles(tuple(new_file(f"z{n}", "z") for n in range(3))))
-    assert planned(state) == [
+    assert planned(state, limits=CompactionLimits(jobs_max=1)) == [
         "2: z0 z1 z2 (3 runs, 3 rows)",
         "1 waits: the table has 0 open jobs, and jobs planned before (limit 1)",
     ]
     state = step(state, OpenJob(job("job-1", "z0", keys=EncodedRange(key("m"), None))))
     waiting = "1 waits: the table has 1 open jobs, and jobs planned before (limit 1)"
-    assert waiting in planned(state)
+    assert waiting in planned(state, limits=CompactionLimits(jobs_max=1))
 
 
 def test_partitions_are_merged_whole_on_demand_even_of_a_single_run():
@@ -155,7 +154,7 @@ def test_a_plan_that_was_carried_out_leaves_nothing_to_plan(strategy):
 
 
 def test_nothing_is_begun_while_requests_or_commits_pile_up():
-    assert why_wait(1_000, COMMITS_WAITING_MAX) is None
+    assert why_wait(1_000, LIMITS.commits_waiting_max) is None
     assert why_wait(1_001, 0) == "1001 requests are open; compaction goes on when they are 1000"
     assert why_wait(0, 257) == "257 commits wait in this process; compaction goes on when they are 256"
 

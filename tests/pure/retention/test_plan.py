@@ -154,12 +154,11 @@ def test_without_the_last_modified_of_an_entry_no_age_is_made_up():
     assert request_watermark(state, known.get, minute(4), AT_ONCE) == 4
 
 
-def test_no_more_request_keys_are_kept_than_there_is_room_for(monkeypatch):
+def test_no_more_request_keys_are_kept_than_there_is_room_for():
     """However young; the lowest base version go."""
     state = answered((2, 1), (3, 2), (4, 3), (5, 1), (6, 5))
     for most, line in ((5, None), (4, 2), (3, 2), (2, 3), (1, 4)):
-        monkeypatch.setattr("lakebed.upkeep.retention.plan.REQUESTS_MAX", most)
-        assert request_watermark(state, minute, minute(0), AT_ONCE) == line
+        assert request_watermark(state, minute, minute(0), AT_ONCE, requests_max=most) == line
     assert set(step(state, RaiseWatermark(Watermark.REQUEST_WATERMARK, 3)).requests) == {"4", "6"}
 
 

@@ -304,14 +304,13 @@ def test_a_proposal_that_breaks_an_invariant_is_refused_alone():
     assert "bad" not in found.state.files
 
 
-def test_a_change_of_many_partitions_is_checked_in_some_of_them(monkeypatch):
+def test_a_change_of_many_partitions_is_checked_in_some_of_them():
     """The time of a commit that reaches all partitions of a large table is not for its check."""
-    monkeypatch.setattr(invariants, "PARTITIONS_MAX", 3)
     before = table(*"cegikmoqsuwy")
     resolved = resolve(ProposeFiles((new_file("wide", "abcdefghijklmnopqrstuvwxyz"),)), before)
     after = apply(before, resolved, before.version + 1)
     assert list(violations_by(before, after, (resolved,))) == []
-    touched = invariants.Transition(before, after, (resolved,)).touched()
+    touched = invariants.Transition(before, after, (resolved,)).touched(partitions_max=3)
     assert len(touched.references) == 3
     retired = with_file_of(after, "wide", retired=True)
     assert any("purged or retired" in found for found in violations_by(before, retired, (resolved,)))

@@ -16,7 +16,6 @@ from lakebed.model.state.transactions import (
     ProposeSplit,
     Rejected,
     SetMerge,
-    key_guard,
     resolve,
 )
 from lakebed.model.state.transactions.key_guard import KeyGuards
@@ -122,10 +121,8 @@ def test_rows_merged_by_an_older_mode_are_refused_and_an_older_base_version_alon
 )
 def test_a_guard_of_many_keys_misses_no_file(keys, written, spans_max):
     state = add(merging("c"), ("old", keys))
-    guards = KeyGuards()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(key_guard, "SPANS_MAX", 2 * spans_max)
-        guards.add([key(text) for text in sorted(keys)])
+    guards = KeyGuards(2 * spans_max)
+    guards.add([key(text) for text in sorted(keys)])
     guard = guards.guard(state)
     assert len(guard.lows) <= 2 * spans_max
     newer = add(state, ("new", written))

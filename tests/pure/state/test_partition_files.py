@@ -4,10 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakebed.model.files import PartitionFile
-from lakebed.model.state import partition_files
 from lakebed.model.state.columnar_codecs import REFERENCES
 from lakebed.model.state.columns import Columns
-from lakebed.model.state.partition_files import PartitionFiles
+from lakebed.model.state.partition_files import CACHED_MAX, PartitionFiles
 from tests.pure.state.cases import new_file
 
 PARTITIONS = st.integers(1, 4)
@@ -84,12 +83,12 @@ def test_a_partition_that_did_not_change_is_put_together_once():
     assert [one.file.id for one in files[2]] == ["f2"]
 
 
-def test_no_more_is_at_hand_than_the_bound(monkeypatch):
-    monkeypatch.setattr(partition_files, "CACHED_MAX", 3)
-    files = PartitionFiles(Columns(REFERENCES).rewritten({partition: (held("f1"),) for partition in range(10)}))
-    for partition in range(10):
+def test_no_more_is_at_hand_than_the_bound():
+    count = CACHED_MAX + 10
+    files = PartitionFiles(Columns(REFERENCES).rewritten({partition: (held("f1"),) for partition in range(count)}))
+    for partition in range(count):
         assert files[partition] == (held("f1"),)
-        assert len(files._cache._held) <= 3
+        assert len(files._cache._held) <= CACHED_MAX
 
 
 def test_to_add_a_file_is_not_to_look_at_the_partition():

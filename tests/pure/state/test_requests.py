@@ -84,12 +84,12 @@ def test_a_request_fails_and_is_tried_again_or_given_up():
     assert (state.open_requests["r1"].failures, state.rejected) == (0, ())
 
 
-def test_the_last_that_were_given_up_are_remembered(monkeypatch):
-    monkeypatch.setattr(ingest, "REJECTED_MAX", 2)
-    state = step(table(), submit("r1", "r2", "r3"))
-    for name in ("r1", "r2", "r3"):
+def test_the_last_that_were_given_up_are_remembered():
+    names = [f"r{number:03d}" for number in range(ingest.REJECTED_MAX + 1)]
+    state = step(table(), submit(*names))
+    for name in names:
         state = step(state, RejectRequest(name, "no"))
-    assert [request.id for request in state.rejected] == ["r2", "r3"]
+    assert [request.id for request in state.rejected] == names[1:]
 
 
 def test_a_submission_whose_files_were_held_against_an_older_forget_line_is_refused():
@@ -120,11 +120,10 @@ def test_a_request_that_may_have_been_carried_out_and_forgotten_is_unknown():
     assert resolve(submit("r2"), state) == Repeated(4)
 
 
-def test_there_is_room_for_so_many_requests(monkeypatch):
-    monkeypatch.setattr(ingest, "OPEN_REQUESTS_MAX", 2)
-    state = step(table(), submit("r1", "r2"))
-    assert "submit it later" in refused(state, submit("r3"))
-    assert "r3" in step(step(state, RejectRequest("r1", "x")), submit("r3")).open_requests
+def test_there_is_room_for_so_many_requests():
+    state = step(table(), submit(*(f"r{number}" for number in range(ingest.OPEN_REQUESTS_MAX))))
+    assert "submit it later" in refused(state, submit("more"))
+    assert "more" in step(step(state, RejectRequest("r1", "x")), submit("more")).open_requests
 
 
 def test_requests_that_do_not_fit_are_damage():

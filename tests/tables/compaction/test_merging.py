@@ -28,8 +28,8 @@ from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import ProposeFiles, ProposeJoin, ProposeSplit
 from lakebed.model.state.transactions.schema_changes import RenameField
 from lakebed.table.table import Table
-from lakebed.upkeep.compaction import plan
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
+from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import CompactionReport, compact, prepare, run_merge_task
 from lakebed.write.run import commit_files, send_run
 from tests.tables.sorting.merge_rows import MODES, SCHEMA, Row, as_batches, layout_for, meaning, row, runs_of
@@ -72,8 +72,11 @@ def run_tasks(table: Table, tasks: Sequence[MergeTask]) -> list[Any]:
         return [run_merge_task(task, table.storage, Path(scratch)) for task in received]
 
 
+FEW = CompactionLimits(references_min=2)
+
+
 def compacted(table: Table, strategy: str | None = None, execute: Callable[..., Any] | None = None) -> CompactionReport:
-    return compact(table, prepare(table, strategy), execute or partial(run_tasks, table), cores=2)
+    return compact(table, prepare(table, strategy, FEW), execute or partial(run_tasks, table), cores=2)
 
 
 def steps_of(mode: MergeMode, *, inner: bool = False) -> st.SearchStrategy[list[Any]]:
@@ -124,8 +127,7 @@ class Actions:
 @settings(max_examples=settings.default.max_examples // 5)
 @given(data=st.data())
 def test_readers_see_the_same_rows_whatever_is_merged_split_joined_or_lost(mode, data):
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "REFERENCES_MIN", 2)
+    with tempfile.TemporaryDirectory() as name:
         table = create(Path(name), mode, *data.draw(st.sampled_from([(), (4,), (2, 3, 5)])))
         table.set(compaction_batch_runs=2, file_bytes=1 << 20)
         actions = Actions(table, mode)

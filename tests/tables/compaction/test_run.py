@@ -12,7 +12,8 @@ import lakebed
 from lakebed.log.backends.objects import ObjectLog
 from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import RaiseWatermark, RejectRequest, SetTag, SubmitRequests, Watermark
-from lakebed.upkeep.compaction import merge_jobs, plan
+from lakebed.upkeep.compaction import merge_jobs
+from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write.batches import BatchLimits
 
@@ -136,7 +137,6 @@ def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_
 
 
 def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
-    monkeypatch.setattr(plan, "COMMITS_WAITING_MAX", 2)
     held, create = threading.Event(), ObjectLog.create
 
     def stuck(*arguments):
@@ -149,7 +149,7 @@ def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
             pool.submit(table.commit, SetTag(f"tag-{version}", 1))
         while len(table.log.local.queue) < 3:
             pass
-        waits = prepare(table, "full").waits
+        waits = prepare(table, "full", CompactionLimits(commits_waiting_max=2)).waits
         held.set()
     assert waits.endswith("commits wait in this process; compaction goes on when they are 2")
     assert prepare(table, "full").waits is None

@@ -1,6 +1,7 @@
 """Small files that reach many partitions are merged whole: which, when, and what becomes of the rows."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -18,8 +19,7 @@ from lakebed.model.state.transactions import (
     Rejected,
     resolve,
 )
-from lakebed.upkeep.compaction import plan as compaction_plan
-from lakebed.upkeep.compaction.plan import plan
+from lakebed.upkeep.compaction.plan import CompactionLimits, plan
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from tests.pure.state.cases import drawn, job, key, new_file, step
 from tests.pure.state.cases import table as partitions_at
@@ -27,15 +27,13 @@ from tests.pure.state.cases import table as partitions_at
 PARTITIONS, WRITES = 30, 12
 
 
-@pytest.fixture
-def few_references(monkeypatch):
-    """Two references less are worth a job over several partitions."""
-    monkeypatch.setattr(compaction_plan, "REFERENCES_MIN", 2)
+FEW = CompactionLimits(references_min=2)
+"""Two references less are worth a job over several partitions."""
 
 
-def planned(state, strategy=Strategy.SIZE_RATIO, **changes):
+def planned(state, strategy=Strategy.SIZE_RATIO, limits=FEW, **changes):
     """A line a merge over several partitions: ``partitions: files``; then those of single partitions."""
-    found = plan(state, Settings(**changes), strategy)
+    found = plan(state, Settings(**changes), strategy, limits=limits)
     wide = [
         f"{' '.join(map(str, m.partitions))}: {' '.join(f.id for f in m.inputs)} ({m.rows} rows)" for m in found.whole
     ]
@@ -51,26 +49,30 @@ def written(*letters, boundaries="m"):
     return state
 
 
-def test_files_of_like_size_are_merged_whole_over_the_partitions_that_they_reach(few_references):
+def test_files_of_like_size_are_merged_whole_over_the_partitions_that_they_reach():
     state = written("ax", "by", "cz", "az", boundaries="mp")
     assert planned(state) == ["1 3: f0 f1 f2 f3 (8 rows)"]
     assert planned(written("ax", "by", "cz")) == []
     assert planned(written("ax", "by", "cz"), Strategy.FULL) == ["1 2: f0 f1 f2 (6 rows)"]
 
 
-def test_files_of_one_partition_and_files_with_large_slices_are_merged_partition_by_partition(
-    few_references, monkeypatch
-):
+def test_files_of_one_partition_and_files_with_large_slices_are_merged_partition_by_partition():
     assert planned(written("ab", "bc", "cd", "ax", "ax", "ax", "ax")) == ["1 2: f3 f4 f5 f6 (8 rows)"]
-    monkeypatch.setattr(compaction_plan, "SLICE_BYTES_MAX", 100)
-    assert planned(written("ax", "by", "cz", "az")) == ["partition 1: f0 f1 f2 f3", "partition 2: f0 f1 f2 f3"]
+    found = planned(written("ax", "by", "cz", "az"), limits=replace(FEW, slice_bytes_max=100))
+    assert found == [
+        "partition 1: f0 f1 f2 f3",
+        "partition 2: f0 f1 f2 f3",
+    ]
 
 
 def test_few_references_are_not_worth_it():
-    assert planned(written("ax", "by", "cz", "az")) == ["partition 1: f0 f1 f2 f3", "partition 2: f0 f1 f2 f3"]
+    assert planned(written("ax", "by", "cz", "az"), limits=CompactionLimits()) == [
+        "partition 1: f0 f1 f2 f3",
+        "partition 2: f0 f1 f2 f3",
+    ]
 
 
-def test_a_file_that_was_merged_away_in_one_partition_is_merged_partition_by_partition(few_references):
+def test_a_file_that_was_merged_away_in_one_partition_is_merged_partition_by_partition():
     state = written("ax", "by", "cz", "az", "ay")
     low = EncodedRange(b"", key("m"))
     state = step(state, OpenJob(job("job-1", "f0", keys=low)))
@@ -79,7 +81,7 @@ def test_a_file_that_was_merged_away_in_one_partition_is_merged_partition_by_par
     assert planned(state) == ["1 2: f1 f2 f3 f4 (8 rows)"]
 
 
-def test_a_file_with_an_estimate_is_merged_partition_by_partition(few_references):
+def test_a_file_with_an_estimate_is_merged_partition_by_partition():
     """Nothing proves that all of its rows count."""
     state = step(written("ax", "by", "cz", "az"), ProposeSplit({1: (key("c"),)}))
     found = planned(state)

@@ -13,6 +13,7 @@ from lakebed.read.snapshot.pins import Pin, read_pins
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
+from tests.raising import raises
 from tests.tables.cases import compact
 from tests.tables.retention.cases import Ahead, Meanwhile, letters, made, objects, on, pins, rows, sound
 
@@ -77,7 +78,7 @@ def test_an_older_number_can_be_pinned(table):
         with pytest.raises(NotRetainedError) as raised:
             table.at(version=3)
         assert raised.value.code is Code.VERSION_NOT_RETAINED
-    with pytest.raises(NotRetainedError), table.pin(3):
+    with raises(Code.VERSION_NOT_RETAINED), table.pin(3):
         pytest.fail("pinned what is not kept")
     with pytest.raises(NotFoundError, match="version 99 does not exist"), table.pin(99):
         pytest.fail("pinned what is not there")
@@ -175,14 +176,13 @@ def test_a_pin_is_dead_by_the_stores_clock_alone(table, monkeypatch):
         assert read_pins(almost, table.id).versions == {4}
 
 
-def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table, monkeypatch):
+def test_a_collector_that_is_held_up_takes_no_living_pin_for_dead(table):
     """Between its look at the clock and its list of pins, hours may pass: the pins are renewed meanwhile."""
     pin = Pin(table.storage, table.id)
     pin.put(4)
     with pin:
         clocked = Meanwhile(table.storage, "list", "*/pins", lambda: pin.put(3), call=2)
-        monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 0)
-        assert read_pins(clocked, table.id).versions == {3}
+        assert read_pins(clocked, table.id, timeout_s=0).versions == {3}
 
 
 def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
@@ -201,14 +201,14 @@ def test_the_reader_of_a_dead_pin_gets_an_error_and_never_fewer_rows(table):
         assert raised.value.code is Code.DATA_FILE_NOT_RETAINED
 
 
-def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypatch):
+def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon():
     """The first two renewals fail; of a time-out of a second, the third still comes in time."""
-    monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 1)
     table = made("abc")
     refusing = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "replace", "*/pins/*", calls={2, 3})]))
     renewed = threading.Event()
     watched = Meanwhile(refusing, "replace", "*/pins/*", renewed.set, call=4)
-    with on(table, watched).pin():
+    with Pin(watched, table.id, timeout_s=1) as pin:
+        pin.put(1)
         first = table.storage.last_modified(pins(table)[0])
         assert renewed.wait(120)
         while table.storage.last_modified(pins(table)[0]) == first:
@@ -217,8 +217,7 @@ def test_a_pin_is_renewed_and_a_renewal_that_fails_is_tried_again_soon(monkeypat
     assert pins(table) == []
 
 
-def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_it(monkeypatch):
-    monkeypatch.setattr("lakebed.read.snapshot.pins.TIMEOUT_S", 1)
+def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_it():
     table = made("abc")
     renewing, go = threading.Event(), threading.Event()
 
@@ -226,7 +225,8 @@ def test_a_renewal_that_is_under_way_when_the_reader_ends_does_not_outlive_it(mo
         renewing.set()
         assert go.wait(120)
 
-    with on(table, Meanwhile(table.storage, "replace", "*/pins/*", held_up, call=2)).pin():
+    with Pin(Meanwhile(table.storage, "replace", "*/pins/*", held_up, call=2), table.id, timeout_s=1) as pin:
+        pin.put(1)
         assert renewing.wait(120)
         (thread,) = (thread for thread in threading.enumerate() if thread.name == "lakebed-pin")
         threading.Timer(0.1, go.set).start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from lakebed.errors import Error
 from lakebed.files.sorting import merge, sort
-from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.files.sorting.merge import MergeLimits, check_plan, merge_runs, merge_stream
 from lakebed.files.sorting.merge_inputs import write_spill
 from lakebed.files.sorting.sort import sort_chunks, sort_runs
 from lakebed.model.keys import KeyRange
@@ -29,12 +30,8 @@ TINY = 1
 """So small a limit makes a level of every two inputs, and a slice of every few rows."""
 
 
-@pytest.fixture(autouse=True, scope="module")
-def few_inputs_in_a_plan():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merge, "_FAN_IN_MIN", 2)
-        patch.setattr(merge, "_SLICE_ROWS", 3)
-        yield
+FEW = MergeLimits(fan_in_min=2, slice_rows=3)
+"""Few inputs in a plan."""
 
 
 def write(folder: Path, mode: MergeMode, rows: list[Row], limit: int = PLENTY) -> list[Path]:
@@ -56,7 +53,7 @@ def into_arrow(path: Path, mode: MergeMode) -> Path:
 
 
 def read(paths: list[Path], mode: MergeMode, **options: Any) -> list[Row]:
-    options = {"key_range": None, "memory_limit_bytes": PLENTY, **options}
+    options = {"key_range": None, "memory_limit_bytes": PLENTY, "limits": FEW, **options}
     found = list(merge_stream(paths, SCHEMA, mode=mode, **options))
     return [one for batch in found for one in batch.to_pylist()]
 
@@ -85,6 +82,7 @@ def test_neighbours_merged_in_any_groups_give_the_rows_that_were_written(mode, d
                 memory_limit_bytes=data.draw(limit),
                 mode=mode,
                 complete=complete,
+                limits=FEW,
             )
             for file in merged:
                 assert file.markers == sum(kind > 0 for kind in kinds_in(file.path))
@@ -129,6 +127,7 @@ def test_progress_counts_the_rows_of_the_inputs(tmp_path):
         memory_limit_bytes=PLENTY,
         progress=rows.append,
         mode=Latest(),
+        limits=FEW,
     )
 
     assert sum(rows) == 6
@@ -139,7 +138,7 @@ def test_a_merge_of_which_all_rows_were_deleted_has_no_file(tmp_path):
         *write(tmp_path, Latest(), [row(1, 0, 1, "x")]),
         *write(tmp_path, Latest(), [row(1, 0, None, None, RowKind.DELETE)]),
     ]
-    how = {"key_range": None, "memory_limit_bytes": PLENTY, "mode": Latest()}
+    how = {"key_range": None, "memory_limit_bytes": PLENTY, "mode": Latest(), "limits": FEW}
 
     [kept] = merge_runs(paths, small_layout(SCHEMA), tmp_path, **how)
     assert (kept.rows, kept.markers) == (1, 1)
@@ -154,15 +153,15 @@ def test_a_plan_that_loses_the_order_of_arrival_is_an_error():
         check_plan(plan, by_arrival=True)
 
 
-def test_one_key_in_every_input_comes_out_by_arrival(tmp_path, monkeypatch):
+def test_one_key_in_every_input_comes_out_by_arrival(tmp_path):
     """The engine knows then that all rows have equal keys; it may not take them in any order."""
     paths = [path for n in range(20) for path in write(tmp_path, Latest(), [row(1, 0, n, None), row(2, 0, n, None)])]
-    monkeypatch.setattr(merge, "_FAN_IN_MIN", 50)
+    many = replace(FEW, fan_in_min=50)
     keys = SCHEMA.codec.encode_range(KeyRange.prefix(1))
 
     for _ in range(5):
-        assert read(paths, Latest(), key_range=keys) == [row(1, 0, 19, None)]
-        assert read(paths, First(), key_range=keys) == [row(1, 0, 0, None)]
+        assert read(paths, Latest(), key_range=keys, limits=many) == [row(1, 0, 19, None)]
+        assert read(paths, First(), key_range=keys, limits=many) == [row(1, 0, 0, None)]
 
 
 def test_a_level_has_one_row_for_each_key(tmp_path, monkeypatch):

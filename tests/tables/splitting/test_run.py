@@ -42,10 +42,9 @@ def test_several_partitions_are_split_by_one_commit(table):
     assert held(table) == list(range(600, 1400))
 
 
-def test_a_commit_takes_as_many_partitions_as_it_should(table, monkeypatch):
-    monkeypatch.setattr(run, "REFERENCES_AT_ONCE", 12)
+def test_a_commit_takes_as_many_partitions_as_it_should(table):
     before = table.version
-    assert len(split(table).split) == 2
+    assert len(split(table, references_at_once=12).split) == 2
     assert table.version == before + 2
 
 

@@ -111,6 +111,18 @@ if TYPE_CHECKING:
     from lakebed.files.parquet.footer import Footer
     from lakebed.model.merge_modes import MergeMode
 
+
+@dataclass(frozen=True, slots=True)
+class MergeLimits:
+    """When a merge has several levels, and slices."""
+
+    fan_in_min: int = 12
+    slice_rows: int = 40_000
+    """The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
+
+
+LIMITS = MergeLimits()
+
 _COPIED_SHARE = 8
 """The least size of a stretch, as a fraction of ``file_bytes``; the planner concatenates runs of such files."""
 
@@ -214,15 +226,12 @@ BATCHES_HELD = 8
 
 BATCH_ROWS_MIN = 256
 
-_FAN_IN_MIN = 12
 _INPUT_BYTES = 2 * 1024 * 1024
-_SLICE_ROWS = 40_000
-"""The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
 _SAMPLES = 8
 """Sampled rows for a slice: the sizes of slices then vary by about a third."""
 
 
-def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[MergeInput]]:
+def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int, fan_in_min: int) -> list[list[MergeInput]]:
     """Return the groups of neighbours that are merged on their own first; one group if the inputs fit into one plan."""
     parquet_bytes = sum(item.file_bytes for item in inputs if not item.is_arrow)
     if any(item.is_arrow for item in inputs) and parquet_bytes > memory_limit_bytes // 4:
@@ -232,7 +241,7 @@ def levels(inputs: Sequence[MergeInput], memory_limit_bytes: int) -> list[list[M
             for part in ([[item] for item in group] if is_arrow else [list(group)])
         ]
     held_bytes = sum(_held_bytes(item) for item in inputs)
-    fan_in = max(_FAN_IN_MIN, len(inputs) * memory_limit_bytes // max(1, held_bytes))
+    fan_in = max(fan_in_min, len(inputs) * memory_limit_bytes // max(1, held_bytes))
     if len(inputs) <= fan_in:
         return [list(inputs)]
     # Groups of equal size, or a last group of one file would only be copied.
@@ -246,7 +255,11 @@ def _held_bytes(item: MergeInput) -> int:
 
 
 def slices_of(
-    inputs: Sequence[MergeInput], schema: Schema, ranges: Sequence[EncodedRange | None], memory_limit_bytes: int
+    inputs: Sequence[MergeInput],
+    schema: Schema,
+    ranges: Sequence[EncodedRange | None],
+    memory_limit_bytes: int,
+    slice_rows: int,
 ) -> list[Expr | None]:
     """Return conditions that divide the rows into disjoint slices in key order, each of at most M/4 bytes of input.
 
@@ -260,7 +273,7 @@ def slices_of(
         return [inside(codec, tile) for tile in tiles(codec, whole, [part.min for part in known[1:]])]
     places = spans(inputs, schema, key_range)
     total = sum(span.file_bytes for span in places)
-    overlap = _SLICE_ROWS * len(inputs) * total // max(1, sum(span.rows for span in places))
+    overlap = slice_rows * len(inputs) * total // max(1, sum(span.rows for span in places))
     # A tile is up to twice as large.
     size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 8))
     if total <= size:
@@ -330,6 +343,7 @@ class _Merge:
     schema: Schema
     memory_limit_bytes: int
     scratch: Path
+    limits: MergeLimits
     where: Predicate | None = None
 
     @property
@@ -357,6 +371,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     mode: MergeMode = KEEP_ALL,
     complete: bool = False,
     where: Predicate | None = None,
+    limits: MergeLimits = LIMITS,
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
@@ -375,7 +390,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     Raises DamagedError or SchemaMismatchError naming the input at fault, StorageError if there is no room.
     """
     opened, schema = _opened(inputs, layout.schema, mode)
-    merge = _Merge(mode, schema, memory_limit_bytes, scratch, where)
+    merge = _Merge(mode, schema, memory_limit_bytes, scratch, limits, where)
     if not merge.keeps_all:
         visible = visible_schema(layout.schema)
         layout = replace(layout, schema=with_hidden(visible) if KIND in schema.by_name and not complete else visible)
@@ -427,6 +442,7 @@ def merge_stream(  # noqa: PLR0913 - as above
     columns: Sequence[str] | None = None,
     scratch: Path | None = None,
     mode: MergeMode = KEEP_ALL,
+    limits: MergeLimits = LIMITS,
 ) -> Generator[pa.RecordBatch]:
     """Return the merged rows as batches with the schema's columns, or the named ones, in key order.
 
@@ -437,7 +453,7 @@ def merge_stream(  # noqa: PLR0913 - as above
     names = schema.project(columns)
     opened, merged_schema = _opened(inputs, schema, mode)
     folder = Path(tempfile.gettempdir()) if scratch is None else scratch
-    merge = _Merge(mode, merged_schema, memory_limit_bytes, folder, where)
+    merge = _Merge(mode, merged_schema, memory_limit_bytes, folder, limits, where)
     with contextlib.closing(_ordered_rows(opened, merge, [key_range])) as ordered_rows:
         for batch in merge.rows(ordered_rows, complete=True):
             yield batch if names == schema.names else batch.select(names)
@@ -475,7 +491,7 @@ def _ordered_rows(
             ]
             yield from _ordered_rows(narrow, merge, ranges)
         return
-    groups = levels(present, merge.memory_limit_bytes)
+    groups = levels(present, merge.memory_limit_bytes, merge.limits.fan_in_min)
     if len(groups) == 1:
         yield from _one_level(groups[0], merge, ranges)
         return
@@ -506,7 +522,7 @@ def _one_level(
     )
     with _attributed(inputs, schema):
         frames = [_scan(engine, item, schema, index) for index, item in enumerate(inputs)]
-        slices = slices_of(inputs, schema, ranges, memory_limit_bytes)
+        slices = slices_of(inputs, schema, ranges, memory_limit_bytes, merge.limits.slice_rows)
     for condition in slices:
         with _attributed(inputs, schema, where):
             frame = ordered(frames, schema, condition, where, by_arrival=not merge.keeps_all)

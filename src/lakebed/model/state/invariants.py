@@ -59,14 +59,14 @@ class Transition(Struct, frozen=True):
     after: TableState
     changes: Sequence[Transaction]
 
-    def touched(self) -> Checked:
+    def touched(self, partitions_max: int = PARTITIONS_MAX) -> Checked:
         """Return what the change touched: the files that joined partitions, and the rows that changed."""
         before, after = self.before, self.after
         references: dict[int, Sequence[PartitionFile]] = {}
         moved: dict[str, int] = {}
         partitions = list(after.references.changed_since(before.references))
-        counted = len(partitions) <= PARTITIONS_MAX
-        for partition in partitions[:: -(-len(partitions) // PARTITIONS_MAX) or 1]:
+        counted = len(partitions) <= partitions_max
+        for partition in partitions[:: -(-len(partitions) // partitions_max) or 1]:
             joined, left = after.references.moves(partition, before.references)
             references[partition] = joined
             for one in joined:

@@ -55,7 +55,7 @@ class Pins:
     dead: tuple[str, ...]
 
 
-def read_pins(storage: Storage, table_id: str) -> Pins:
+def read_pins(storage: Storage, table_id: str, timeout_s: float = TIMEOUT_S) -> Pins:
     """Return the pins of a table, by the last-modified times of the store: a pin older than the time-out has expired.
 
     One request if there are none. Raises DamagedError or UnsupportedFormatError for a live pin that cannot be read,
@@ -64,7 +64,7 @@ def read_pins(storage: Storage, table_id: str) -> Pins:
     if not _list_pins(storage, table_id):
         return Pins(frozenset(), ())
     # The clock is read before the list: a delay between the two makes pins look younger than they are, never older.
-    before = storage.now() - timedelta(seconds=TIMEOUT_S)
+    before = storage.now() - timedelta(seconds=timeout_s)
     versions: set[int] = set()
     dead: list[str] = []
     for entry in _list_pins(storage, table_id):
@@ -82,8 +82,9 @@ def _list_pins(storage: Storage, table_id: str) -> list[Listed]:
 class Pin:
     """One reader's pin: rewritten by a thread from the first :meth:`put` to the end of the ``with`` block."""
 
-    def __init__(self, storage: Storage, table_id: str) -> None:
+    def __init__(self, storage: Storage, table_id: str, timeout_s: float = TIMEOUT_S) -> None:
         self._storage = storage
+        self._timeout_s = timeout_s
         self._table_id = table_id
         self._name = pin_name(table_id, clock.new_id())
         self._data = b""
@@ -128,7 +129,7 @@ class Pin:
 
     def _renew(self) -> None:
         renewed = True
-        while not self._released.wait(TIMEOUT_S / (RENEWALS if renewed else RENEWALS * RETRIES)):
+        while not self._released.wait(self._timeout_s / (RENEWALS if renewed else RENEWALS * RETRIES)):
             with self._writing:
                 if self._released.is_set():
                     return

@@ -37,7 +37,9 @@ from lakebed.model.state.visibility import kept_by_jobs
 from lakebed.read.rows.summaries import load_summaries
 from lakebed.storage.processes import this_process
 from lakebed.upkeep.compaction.plan import (
+    LIMITS,
     SLICE_SHARE,
+    CompactionLimits,
     PartitionMerge,
     Skipped,
     inputs_of,
@@ -193,10 +195,10 @@ def run_merges(
         raise
 
 
-def why_begin_no_job(table: Table) -> str | None:
+def why_begin_no_job(table: Table, limits: CompactionLimits = LIMITS) -> str | None:
     """Return why no job of the table should be started now; None if one may."""
     state = table.log.head.state
-    waits = why_wait(len(state.open_requests), len(table.log.local.queue))
+    waits = why_wait(len(state.open_requests), len(table.log.local.queue), limits)
     return None if waits is None or pressing(state, table.settings_in_force()) else waits
 
 

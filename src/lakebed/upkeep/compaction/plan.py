@@ -38,11 +38,12 @@ a reference in every partition. Once such outputs are large enough, their slices
 any others.
 
 *Candidates.* No row of the file was merged away or removed in some partition: its references are exact and sum to its
-rows. Its references cover less than :data:`SLICE_BYTES_MAX` each on average. No open job merges it.
+rows. Its references cover less than :attr:`CompactionLimits.slice_bytes_max` each on average. No open job merges it.
 
 *Choice.* The candidates of like size, by the rule of size-ratio over whole files, so that write amplification is the
-same; all of them under ``full``. They must save :data:`REFERENCES_MIN` references; otherwise merging partition by
-partition is as good. In a table that merges rows they are neighbours by arrival in every partition that they reach.
+same; all of them under ``full``. They must save :attr:`CompactionLimits.references_min` references; otherwise merging
+partition by partition is as good. In a table that merges rows they are neighbours by arrival in every partition that
+they reach.
 
 Core types: :class:`WholeFiles`.
 
@@ -83,12 +84,33 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import Job, TableState
     from lakebed.upkeep.compaction.strategies import Batch, Run
 
-SLICE_BYTES_MAX = 256 * KIB
-"""Opening a file and planning a merge over it takes as long as merging some hundred KiB."""
 
-REFERENCES_MIN = 256
-"""Minimum references saved, about twenty tasks of twelve inputs: below it, one task over several partitions saves
-little."""
+@dataclass(frozen=True, slots=True)
+class CompactionLimits:
+    """The limits of a plan."""
+
+    slice_bytes_max: int = 256 * KIB
+    """Opening a file and planning a merge over it takes as long as merging some hundred KiB."""
+
+    references_min: int = 256
+    """Minimum references saved, about twenty tasks of twelve inputs: below it, one task over several partitions saves
+    little."""
+
+    commits_waiting_max: int = 256
+    """Maximum proposals that wait in this process: more than fit into one entry, so that some wait for a whole
+    commit."""
+
+    requests_open_max: int = 1_000
+    """Maximum open requests. More than this are ten ingest jobs or more, which need the cores before any merge."""
+
+    jobs_max: int = 10_000
+    """Maximum open jobs of one table: the state contains them, and no cluster runs more at a time."""
+
+    partition_jobs_max: int = 100
+    """Maximum open jobs of one partition: with more, a hundred such partitions would use all ``jobs_max``."""
+
+
+LIMITS = CompactionLimits()
 
 FILES_MAX = 2_000
 """Maximum inputs of one job, which bounds its record, the digests to verify and the levels of the merge."""
@@ -125,17 +147,23 @@ class WholeFiles:
 
 
 def merge_whole(
-    state: TableState, partitions: Sequence[int], settings: Settings, *, full: bool = False
+    state: TableState,
+    partitions: Sequence[int],
+    settings: Settings,
+    *,
+    full: bool = False,
+    limits: CompactionLimits = LIMITS,
 ) -> list[WholeFiles]:
     """Return the files to merge whole, among those in these partitions, which are all partitions with several runs."""
     if len(partitions) < 2:
         return []
     seen = _files_seen(state, partitions)
-    small = [one for one in seen if one.rows >= 0 and _is_small(one)]
+    bytes_max = limits.slice_bytes_max
+    small = [one for one in seen if one.rows >= 0 and _is_small(one, bytes_max)]
     if any(state.files[one.file.id].references > len(one.partitions) for one in small):
         # Some of the references are in partitions of one run.
         seen = _files_seen(state, state.partitions.ids)
-    small = [one for one in seen if _is_small(one) and one.rows == one.file.rows and len(one.partitions) > 1]
+    small = [one for one in seen if _is_small(one, bytes_max) and one.rows == one.file.rows and len(one.partitions) > 1]
     if state.merge.keeps_all:
         small.sort(key=lambda one: one.file.size_bytes)
         sizes = [one.file.size_bytes for one in small]
@@ -145,7 +173,7 @@ def merge_whole(
         if not full:
             chosen = [part for group in chosen for part in _of_like_size(group, settings.compaction_ratio)]
     groups = [part for group in chosen for part in _in_parts(group)]
-    return [_job(state, group) for group in groups if _saved(group) >= REFERENCES_MIN]
+    return [_job(state, group) for group in groups if _saved(group) >= limits.references_min]
 
 
 def _in_parts(group: Sequence[_Seen]) -> list[Sequence[_Seen]]:
@@ -194,8 +222,8 @@ def _neighbours(state: TableState, seen: Sequence[_Seen], small: Sequence[_Seen]
     return list(groups)
 
 
-def _is_small(seen: _Seen) -> bool:
-    return seen.file.size_bytes < SLICE_BYTES_MAX * len(seen.partitions)
+def _is_small(seen: _Seen, slice_bytes_max: int) -> bool:
+    return seen.file.size_bytes < slice_bytes_max * len(seen.partitions)
 
 
 def _files_seen(state: TableState, partitions: Iterable[int]) -> list[_Seen]:
@@ -285,18 +313,6 @@ class HiddenRows:
         return self.state.files[file.id].added <= self.state.filter_version
 
 
-COMMITS_WAITING_MAX = 256
-"""Maximum proposals that wait in this process: more than fit into one entry, so that some wait for a whole commit."""
-
-REQUESTS_OPEN_MAX = 1_000
-"""Maximum open requests. More than this are ten ingest jobs or more, which need the cores before any merge."""
-
-JOBS_MAX = 10_000
-"""Maximum open jobs of one table: the state contains them, and no cluster runs more at a time."""
-
-PARTITION_JOBS_MAX = 100
-"""Maximum open jobs of one partition: with more, a hundred such partitions would use all ``JOBS_MAX``."""
-
 CONCATENATED_SHARE = 8
 """Runs that do not overlap are left unchanged if their files average this fraction of ``file_bytes``: rewriting them
 would make at most eight times fewer files."""
@@ -385,13 +401,15 @@ def check_strategy(name: str | None) -> Strategy | None:
     )
 
 
-def plan(state: TableState, settings: Settings, strategy: Strategy | None = None) -> CompactionPlan:
+def plan(
+    state: TableState, settings: Settings, strategy: Strategy | None = None, *, limits: CompactionLimits = LIMITS
+) -> CompactionPlan:
     """Plan a compaction of this state by a strategy, by default the table's own."""
     chosen = settings.compaction_strategy if strategy is None else strategy
     hidden = HiddenRows.of(state, chosen)
     jobs = _jobs_by_partition(state)
     sums = partition_sums(state)
-    room = max(0, JOBS_MAX - len(state.jobs))
+    room = max(0, limits.jobs_max - len(state.jobs))
     several = [
         partition
         for partition in state.partitions.ids
@@ -402,16 +420,17 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
             or (hidden is not None and hidden.due(partition, ()))
         )
     ]
-    together = _whole_files(state, several, chosen, settings)[:room]
+    wide = merge_whole(state, several, settings, full=chosen is Strategy.FULL, limits=limits)
+    together = [_merged_whole(state, one) for one in wide[:room]]
     claimed = {file.id for merge in together for file in merge.inputs}
-    rules = _Rules(chosen, settings, hidden, frozenset(claimed))
+    rules = _Rules(chosen, settings, hidden, frozenset(claimed), limits)
     partition_plans = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
     # A query merges all runs of its partition, so the partition with the most runs gains most.
     partition_plans.sort(key=lambda one: -one.runs)
     plans = [one.plan for one in partition_plans]
     merges = list(chain.from_iterable(one.merges for one in plans))
     room -= len(together)
-    reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {JOBS_MAX})"
+    reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {limits.jobs_max})"
     postponed = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
     return CompactionPlan(
         tuple(merges[:room]),
@@ -421,24 +440,19 @@ def plan(state: TableState, settings: Settings, strategy: Strategy | None = None
     )
 
 
-def _whole_files(
-    state: TableState, partitions: Sequence[int], strategy: Strategy, settings: Settings
-) -> list[PartitionMerge]:
-    return [
-        PartitionMerge(
-            partition=one.partitions[0],
-            keys=one.keys,
-            inputs=one.files,
-            runs=len(one.files),
-            rows=sum(file.rows for file in one.files),
-            exact=True,
-            size_bytes=sum(file.size_bytes for file in one.files),
-            partitions=one.partitions,
-            mode=state.merge,
-            complete=one.oldest and _may_complete(state),
-        )
-        for one in merge_whole(state, partitions, settings, full=strategy is Strategy.FULL)
-    ]
+def _merged_whole(state: TableState, one: WholeFiles) -> PartitionMerge:
+    return PartitionMerge(
+        partition=one.partitions[0],
+        keys=one.keys,
+        inputs=one.files,
+        runs=len(one.files),
+        rows=sum(file.rows for file in one.files),
+        exact=True,
+        size_bytes=sum(file.size_bytes for file in one.files),
+        partitions=one.partitions,
+        mode=state.merge,
+        complete=one.oldest and _may_complete(state),
+    )
 
 
 def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
@@ -449,12 +463,13 @@ def whole(state: TableState, partitions: Iterable[int]) -> CompactionPlan:
     )
 
 
-def why_wait(open_requests: int, commits_waiting: int) -> str | None:
+def why_wait(open_requests: int, commits_waiting: int, limits: CompactionLimits = LIMITS) -> str | None:
     """Return why no job should start now; None if jobs may start. See also :func:`pressing`."""
-    if open_requests > REQUESTS_OPEN_MAX:
-        return f"{open_requests} requests are open; compaction goes on when they are {REQUESTS_OPEN_MAX}"
-    if commits_waiting > COMMITS_WAITING_MAX:
-        return f"{commits_waiting} commits wait in this process; compaction goes on when they are {COMMITS_WAITING_MAX}"
+    if open_requests > limits.requests_open_max:
+        return f"{open_requests} requests are open; compaction goes on when they are {limits.requests_open_max}"
+    if commits_waiting > limits.commits_waiting_max:
+        most = limits.commits_waiting_max
+        return f"{commits_waiting} commits wait in this process; compaction goes on when they are {most}"
     return None
 
 
@@ -494,6 +509,7 @@ class _Rules:
     settings: Settings
     hidden: HiddenRows | None
     claimed: frozenset[str]
+    limits: CompactionLimits = LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -521,7 +537,7 @@ def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rule
     busy = rules.claimed.union(*(job.inputs for job in jobs))
     due = (_due if state.merge.keeps_all else _due_neighbours)(state, partition, busy, rules)
     wanted = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
-    room = max(0, PARTITION_JOBS_MAX - len(jobs))
+    room = max(0, rules.limits.partition_jobs_max - len(jobs))
     merged = {one.file.id for batch in wanted[:room] for run in batch for one in run.held}
     merges = tuple(_merge(state, partition, batch) for batch in wanted[:room])
     concatenations = tuple(
@@ -529,7 +545,7 @@ def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rule
         for run in due.runs
         if run.concatenated > 1 and run.held[0].file.id not in merged
     )
-    reason = f"{len(jobs)} jobs are open in the partition (limit {PARTITION_JOBS_MAX})"
+    reason = f"{len(jobs)} jobs are open in the partition (limit {rules.limits.partition_jobs_max})"
     postponed = (Skipped(partition, reason),) if len(wanted) > room else ()
     return _PartitionPlan(runs, CompactionPlan(merges, concatenations, postponed))
 

@@ -46,6 +46,8 @@ from lakebed.upkeep.compaction.merge_jobs import (
     why_begin_no_job,
 )
 from lakebed.upkeep.compaction.plan import (
+    LIMITS,
+    CompactionLimits,
     CompactionPlan,
     Concatenation,
     Skipped,
@@ -128,9 +130,10 @@ class Prepared:
     released: tuple[str, ...] = ()
     waits: str | None = None
     strategy: Strategy | None = None
+    limits: CompactionLimits = LIMITS
 
 
-def prepare(table: Table, strategy: str | None = None) -> Prepared:
+def prepare(table: Table, strategy: str | None = None, limits: CompactionLimits = LIMITS) -> Prepared:
     """Release the jobs that dead processes left open, expire rows past the age-off, then plan, unless compaction has to
     wait.
 
@@ -140,9 +143,9 @@ def prepare(table: Table, strategy: str | None = None) -> Prepared:
     released = release_jobs(table)
     age_off(table)
     state, settings = table.state(), table.settings_in_force()
-    waits = why_begin_no_job(table)
-    planned = CompactionPlan() if waits else plan(state, settings, chosen)
-    return Prepared(planned, released, waits, chosen)
+    waits = why_begin_no_job(table, limits)
+    planned = CompactionPlan() if waits else plan(state, settings, chosen, limits=limits)
+    return Prepared(planned, released, waits, chosen, limits)
 
 
 def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -> CompactionReport:
@@ -156,7 +159,7 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     if planned.whole:
         run_merges(table, execute, planned.whole, progress, cores=cores)
         # Their outputs are small and are merged later. Other due work in their partitions is known only now.
-        planned = plan(table.state(), table.settings_in_force(), prepared.strategy)
+        planned = plan(table.state(), table.settings_in_force(), prepared.strategy, limits=prepared.limits)
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
     run_merges(table, execute, planned.merges, progress, cores=cores)

@@ -215,7 +215,11 @@ def truncation_version(
 
 
 def request_watermark(
-    state: TableState, last_modified_of: Callable[[int], datetime | None], now: datetime, settings: Settings
+    state: TableState,
+    last_modified_of: Callable[[int], datetime | None],
+    now: datetime,
+    settings: Settings,
+    requests_max: int = REQUESTS_MAX,
 ) -> int | None:
     """Return the next request watermark; None: not due, or no key has expired.
 
@@ -227,16 +231,16 @@ def request_watermark(
     keep_for = timedelta(seconds=settings.log_retention_s)
     oldest = last_modified_of(min(state.request_watermark + 1, state.version))
     if (
-        len(state.requests) <= REQUESTS_MAX
+        len(state.requests) <= requests_max
         and oldest is not None
         and oldest > now - keep_for - keep_for / REQUEST_WATERMARK_STEPS
     ):
         return None
     answers = list(state.requests.having("version"))
     line = _old_requests(state, answers, last_modified_of, now - keep_for)
-    if len(answers) > REQUESTS_MAX:
+    if len(answers) > requests_max:
         bases = sorted(answer.base_version for answer in answers)
-        line = max(line, bases[len(bases) - REQUESTS_MAX + REQUESTS_MAX // REQUEST_WATERMARK_STEPS - 1] + 1)
+        line = max(line, bases[len(bases) - requests_max + requests_max // REQUEST_WATERMARK_STEPS - 1] + 1)
     due = any(answer.base_version < line for answer in answers) or any(fence.version <= line for fence in state.fences)
     return line if due and line > state.request_watermark else None
 

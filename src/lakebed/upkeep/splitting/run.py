@@ -97,7 +97,7 @@ class JoinReport(WorkReport):
         return self.version is None
 
 
-def split(table: Table) -> SplitReport:
+def split(table: Table, references_at_once: int = REFERENCES_AT_ONCE) -> SplitReport:
     """Cut every partition that exceeds a limit, if its summaries allow it.
 
     Raises:
@@ -105,7 +105,7 @@ def split(table: Table) -> SplitReport:
         ContentionError, UnknownOutcomeError, StorageError: the log; partitions cut before stay cut.
     """
     planned = due(table.state(), table.settings_in_force())
-    report = split_at_keys(table, planned.large, choose)
+    report = split_at_keys(table, planned.large, choose, references_at_once)
     return replace(report, not_split=(*planned.waiting, *report.not_split))
 
 
@@ -113,13 +113,14 @@ def split_at_keys(
     table: Table,
     large: Sequence[LargePartition],
     choose: Callable[[LargePartition, Sequence[Summary]], SplitAt | NotSplit],
+    references_at_once: int = REFERENCES_AT_ONCE,
 ) -> SplitReport:
     """Cut partitions at the keys that ``choose`` returns for the summaries of their files. Raises as :func:`split`."""
     boundaries = table.log.head.state.partitions.boundaries
     done: list[SplitPartitionReport] = []
     not_split: list[NotSplit] = []
     version: int | None = None
-    for group in _at_once(large):
+    for group in _at_once(large, references_at_once):
         files = dict.fromkeys(file for partition in group for file in partition.files)
         summaries = load_summaries(table.storage, table.id, files, table.schema, cuts=boundaries)
         chosen = [choose(partition, [summaries[file.id] for file in partition.files]) for partition in group]
@@ -160,7 +161,7 @@ def join(table: Table) -> JoinReport:
     return JoinReport(table.name, tuple(done), tuple(not_joined), version)
 
 
-def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
+def _at_once(large: Sequence[LargePartition], references_max: int) -> Iterator[list[LargePartition]]:
     """Return the partitions in groups that are split together."""
     group: list[LargePartition] = []
     files: set[str] = set()
@@ -168,7 +169,7 @@ def _at_once(large: Sequence[LargePartition]) -> Iterator[list[LargePartition]]:
     for partition in large:
         names = {file.id for file in partition.files}
         more = len(names) * partition.parts
-        if group and (len(files | names) > FILES_AT_ONCE or references + more > REFERENCES_AT_ONCE):
+        if group and (len(files | names) > FILES_AT_ONCE or references + more > references_max):
             yield group
             group, files, references = [], set(), 0
         group.append(partition)

@@ -76,7 +76,8 @@ def _has_successor(earlier: CommittedFile | None, files: Sequence[CommittedFile]
 class KeyGuards:
     """Collects ascending encoded keys, in bounded memory."""
 
-    def __init__(self) -> None:
+    def __init__(self, spans_max: int = SPANS_MAX) -> None:
+        self._spans_max = spans_max
         self._lows: list[bytes] = []
         self._highs: list[bytes] = []
         self._step = 1
@@ -89,7 +90,7 @@ class KeyGuards:
                 self._highs[-1] = key
                 self._in_last += 1
                 continue
-            if len(self._lows) >= SPANS_MAX:
+            if len(self._lows) >= self._spans_max:
                 self._lows, self._highs = self._lows[::2], self._highs[1::2]
                 self._step *= 2
             self._lows.append(key)
