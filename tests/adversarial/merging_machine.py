@@ -23,7 +23,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 import lakebed
 from lakebed import Aggregate, First, KeepAll, KeyRange, Latest, Schema, clock
-from lakebed.errors import Code, NotRetainedError, RejectedError, UsageError
+from lakebed.errors import Code, NotRetainedError, UsageError
 from lakebed.model.row_filters import SetFilter
 from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import ProposeJoin, ProposeSplit, SetMerge
@@ -33,6 +33,7 @@ from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.merging_interfaces import GROUPS, INTERFACES, NUMBERS, Interface, Visit, applied, scan
 from tests.adversarial.merging_oracle import Event, Key, Mode, Oracle, Row, in_order
+from tests.raising import raises
 from tests.tables.cases import rewritten
 from tests.tables.read.merging_tables import reading_by
 
@@ -176,7 +177,7 @@ class MergingMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.focused and not self.oracle.mode.startswith("latest"))
     @rule(key=KEYS)
     def refuse_deletes(self, key: Key) -> None:
-        with pytest.raises(UsageError):
+        with raises(Code.MERGE_MODE_MISMATCH):
             self.table.delete([key])
 
     @rule(low=KEYS, high=KEYS, seed=SEEDS)
@@ -307,7 +308,7 @@ class MergingMachine(RuleBasedStateMachine):
     def restore(self, place: int, seed: int) -> None:
         then = self.remembered[place % len(self.remembered)]
         if then.mode_changes != self.mode_changes:
-            with pytest.raises((NotRetainedError, RejectedError)):
+            with raises(Code.VERSION_NOT_RETAINED, Code.MERGE_CHANGE_REJECTED):
                 self.table.restore(version=then.version)
             return
         if then.filters != self.filters:

@@ -15,11 +15,13 @@ from msgspec.structs import replace
 
 import lakebed
 from lakebed import KeyRange, Schema
+from lakebed.errors import Code
 from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
 from tests.adversarial.tables import assert_whole
 from tests.documents import rewritten
+from tests.raising import raises
 from tests.tables.ingest.cases import ingested, put
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
@@ -191,7 +193,7 @@ def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
     body = json.dumps(json.loads(body) | {"segments": parts}).encode() + b"\n"
     path.write_bytes(rewritten(path.read_bytes(), body))
     fresh = lakebed.open(str(tmp_path)).table("t")
-    with pytest.raises(lakebed.DamagedError):
+    with raises(Code.DOCUMENT_DAMAGED):
         fresh.log.checkpoints.read()
     # A checkpoint is derived: the log has the right state.
     assert fresh.count().rows == 1
@@ -205,7 +207,7 @@ def test_deep_json_is_damage_wherever_it_stands(tmp_path, table, depth):
         path = tmp_path / "instance.json"
         kept = path.read_text("utf-8")
         path.write_text(json.dumps(json.loads(kept) | {field: "DEEP"}).replace('"DEEP"', deep) + "\n", "utf-8")
-        with pytest.raises((lakebed.DamagedError, lakebed.UnsupportedFormatError)):
+        with raises(Code.DOCUMENT_DAMAGED, Code.FORMAT_TOO_NEW):
             lakebed.open(str(tmp_path))
         path.write_text(kept, "utf-8")
     for field in ("base_version", "files", "references", "type"):
@@ -215,6 +217,6 @@ def test_deep_json_is_damage_wherever_it_stands(tmp_path, table, depth):
         body = kept.partition(b"\n")[2].replace(b'"DEEP"', deep.encode())
         path.write_bytes(rewritten(kept, body))
         for ask in (again.count, again.history):
-            with pytest.raises(lakebed.DamagedError):
+            with raises(Code.DOCUMENT_DAMAGED):
                 ask()
         path.write_bytes(kept)

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed import Error, errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -462,6 +463,46 @@ def test_no_test_gives_up_while_a_loaded_machine_is_still_at_work() -> None:
     files = (path for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__))
     found = [f"{path.relative_to(ROOT)}, {wait}" for path in files for wait in short_waits(path.read_text("utf-8"))]
     assert not found, "\n".join(found)
+
+
+ERROR_CLASSES = {name for name, found in vars(errors).items() if isinstance(found, type) and issubclass(found, Error)}
+
+
+def vague_expectations(text: str) -> Iterator[str]:
+    """Places that expect an error of Lakebed by its class, and ask for neither its code nor its message."""
+    for block in ast.walk(ast.parse(text)):
+        for item in block.items if isinstance(block, ast.With | ast.AsyncWith) else ():
+            call = item.context_expr
+            if item.optional_vars is None and isinstance(call, ast.Call) and ast.unparse(call.func) == "pytest.raises":
+                expected = re.findall(r"[\w.]+", ast.unparse(call.args[0]))
+                names = {name.removeprefix("lakebed.").removeprefix("errors.") for name in expected}
+                if names & ERROR_CLASSES and not {word.arg for word in call.keywords} & {"match", "check"}:
+                    yield f"line {call.lineno}: {ast.unparse(call)}"
+
+
+def test_errors_are_expected_by_their_codes_or_messages() -> None:
+    """`tests/raising.py` compares codes."""
+    assert list(vague_expectations("with pytest.raises((ValueError, lakebed.UsageError)):\n    go()"))
+    assert not list(vague_expectations("with pytest.raises(Error, match='a'), raises(Code.URL_INVALID):\n    go()"))
+    assert not list(vague_expectations("with pytest.raises(UsageError) as caught:\n    go()"))
+    files = (path for path in (ROOT / "tests").rglob("*.py"))
+    found = [f"{path.relative_to(ROOT)}, {it}" for path in files for it in vague_expectations(path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+PATCHES_MAX = 264
+"""Places in tests that replace code. Fewer is better: lower it, and never raise it."""
+
+
+def test_tests_replace_no_more_code() -> None:
+    """A limit is a value that is passed in, and a store fails by `lakebed.testing.faults`; `tests/variants.py` plants
+    the faults of known-bad variants."""
+    counts = {
+        path.relative_to(ROOT).as_posix(): path.read_text("utf-8").count(".setattr(")
+        for path in (ROOT / "tests").rglob("*.py")
+        if path != Path(__file__)
+    }
+    assert sum(counts.values()) <= PATCHES_MAX, {name: count for name, count in counts.items() if count}
 
 
 def test_no_two_classes_have_one_name() -> None:

@@ -11,9 +11,11 @@ import pytest
 
 import lakebed
 from lakebed.clock import random_token
+from lakebed.errors import Code
 from lakebed.log.batch_commit import commit_batch
 from lakebed.model.state.transactions import AlterSettings
 from lakebed.storage import telemetry
+from tests.raising import raises
 
 
 class Recorded:
@@ -111,7 +113,7 @@ def test_a_scan_that_is_closed_early_counts_what_was_read_and_is_no_error(table,
 
 def test_a_failed_read_is_counted_as_an_error(table, recorded):
     table.write(rows(1))
-    with pytest.raises(lakebed.BadKeyError):
+    with raises(Code.KEY_TYPE_MISMATCH):
         table.get("no number")
     assert recorded.of("read_errors_total", kind="get", table=table.id) == [1]
     begun, ended = [one for one in recorded.spans if one[1] == "read"]

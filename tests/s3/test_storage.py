@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from lakebed.errors import StorageError, UnsafeStoreError
+from lakebed.errors import Code, StorageError, UnsafeStoreError
 from lakebed.storage import PutOutcome, Storage, check_conditional_puts, connect, keeps_replace_if
 from lakebed.storage.digests import digest_bytes
 from lakebed.storage.external import open_external
 from lakebed.testing.conformance import StorageConformance
+from tests.raising import raises
 
 
 class TestS3Storage(StorageConformance):
@@ -221,7 +222,7 @@ def test_an_upload_cut_short_is_noticed(s3_server: Any, storage: Storage, spoilt
     sent = tmp_path / "sent"
     sent.write_bytes(b"x")
     s3_server.spoil = lambda r: spoilt("200 OK") if r.method == "PUT" else None
-    with pytest.raises(StorageError):
+    with raises(Code.STORE_UNAVAILABLE):
         storage.send("data/j/f", sent)
 
 

@@ -29,6 +29,7 @@ from lakebed.table.client.remote_instance import RemoteInstance
 from lakebed.table.client.remote_table import RemoteSnapshot, RemoteTable
 from tests import pages
 from tests.processes.web.serving import serving
+from tests.raising import raises
 
 SCHEMA = lakebed.Schema(
     {"place": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"x": "double", "b": "binary"}
@@ -83,7 +84,7 @@ def test_tables_by_name_and_creations_that_may_be_repeated(lake, table):
     assert lake.create_table(table.name, SCHEMA, if_not_exists=True).count().rows == 100
     with pytest.raises(lakebed.ExistsError, match="there is no value z"):
         lake.create_table(table.name, lakebed.Schema({"place": "string"}, {}, {"z": "int64"}), if_not_exists=True)
-    with pytest.raises(lakebed.ExistsError):
+    with raises(Code.TABLE_EXISTS):
         lake.create_table(table.name, SCHEMA)
 
 
@@ -127,9 +128,9 @@ def test_keys_of_every_type(request, lake):
     assert typed.get_many([key], columns=["n"])["n"].to_pylist() == [1]
     assert typed.scan(KeyRange.prefix(*key[:8]), columns=["n"]).read_all()["n"].to_pylist() == [1, 2]
     assert typed.scan(KeyRange(key[:9]), columns=["n"]).read_all()["n"].to_pylist() == [1, 2]
-    with pytest.raises(lakebed.BadKeyError):
+    with raises(Code.KEY_UNPARSABLE):
         typed.get("none", *key[1:])
-    with pytest.raises(lakebed.BadKeyError):
+    with raises(Code.KEY_TYPE_MISMATCH):
         typed.get(*key[:4], 1, *key[5:])
 
 
@@ -502,7 +503,7 @@ def test_a_notebook_of_a_role_with_a_part_of_the_rows_shows_what_the_role_may_kn
         assert "stored bytes" not in texts
         listed = shown(connected._repr_html_())
         assert ("t" in listed, "u" in listed) == (True, False)
-        with pytest.raises(lakebed.AccessError):
+        with raises(Code.PERMISSION_MISSING):
             connected["t"].plot_partitions()
     access.close()
 
@@ -580,5 +581,5 @@ def test_the_code_of_the_page_runs(service):
     pages.run(block.replace(("http://127.0.0.1:8017", service.url)), names)
     assert service.lake.table("flights").version == names["version"]
     pages.run(background, names)
-    with pytest.raises(lakebed.errors.NotFoundError):
+    with raises(Code.QUERY_NOT_FOUND):
         names["query"].state()

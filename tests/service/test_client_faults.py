@@ -15,6 +15,7 @@ import lakebed
 from lakebed.errors import Code
 from lakebed.table.client.remote_rows import encoded
 from tests.processes.web.serving import serving
+from tests.raising import raises
 
 ARROW = "application/vnd.apache.arrow.stream"
 
@@ -168,7 +169,7 @@ def test_a_slow_answer_ends_at_the_time_limit():
     "url", ["", "localhost:8017", "ftp://host", "http://", "http://user:word@host", "http://h?a=b", 7]
 )
 def test_a_url_that_is_none_is_refused(url):
-    with pytest.raises(lakebed.UsageError):
+    with raises(Code.ARGUMENT_INVALID):
         lakebed.connect(url)
 
 

@@ -20,7 +20,7 @@ from msgspec import structs
 import lakebed
 from lakebed import KeyRange, clock
 from lakebed.cli.run import main
-from lakebed.errors import ExistsError, NotFoundError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.jobs.job_progress import Progress
 from lakebed.jobs.pipeline import Pipeline
 from lakebed.model.files import query_object
@@ -40,6 +40,7 @@ from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
 from lakebed.upkeep.retention.erasure.plan import Where
 from lakebed.upkeep.retention.run import gc
 from tests.processes.web.serving import serving
+from tests.raising import raises
 from tests.tables.cli.shapes import differences, documented
 from tests.waiting import until
 
@@ -212,7 +213,7 @@ def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQue
     assert [copy.url for copy in read_copies(lake.storage, lake.table("t").id)].count(url) == 1
     with pytest.raises(UsageError, match="are csv files at"):
         fetched(queries, state.id)
-    with pytest.raises(ExistsError):
+    with raises(Code.EXPORT_TARGET_NOT_EMPTY):
         queries.submit(LOCAL, {}, scan=scan, url=url)
 
 
@@ -288,7 +289,7 @@ def test_a_query_is_cancelled_through_another_service(lake: Any, engines: Engine
     until(lambda: not queries._cancel_stopped() and query.id not in queries._runs)
     assert queries.state(query).state == "cancelled"
     queries.cancel(query)
-    with pytest.raises(NotFoundError):
+    with raises(Code.QUERY_NOT_FOUND):
         queries.query(query.id)
     other.close()
 

@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed import ExistsError, Generated, Schema, SchemaMismatchError, UsageError
 from lakebed.errors import Code
+from tests.raising import raises
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 
 DAYS = Schema(
@@ -137,7 +138,7 @@ def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_p
         raise Code.PROPOSAL_OUTDATED("the table was dropped")
 
     monkeypatch.setattr("lakebed.spark.bulk_import.Importer.commit", refuse)
-    with pytest.raises(lakebed.RejectedError):
+    with raises(Code.PROPOSAL_OUTDATED):
         of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad")
     assert not [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]
 

@@ -12,11 +12,13 @@ import pytest
 
 import lakebed
 from lakebed import Pipeline
+from lakebed.errors import Code
 from lakebed.jobs.interrupt import Stop
 from lakebed.spark.spark_executor import SparkExecutor
 from lakebed.table.tracker.listing import RunFilter, job_runs, run_details
 from lakebed.table.tracker.recorder import RunHandle
 from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome
+from tests.raising import raises
 
 
 @pytest.fixture
@@ -62,7 +64,7 @@ def test_a_damaged_file_fails_its_task_and_the_run(
     name = next(found.name for found in table.storage.list(f"tables/{table.id}/data") if ".parquet" in found.name)
     path = Path(instance.url.removeprefix("file://")) / name
     path.write_bytes(path.read_bytes()[:-100] + bytes(100))
-    with pytest.raises(lakebed.DamagedError):
+    with raises(Code.OBJECT_DAMAGED):
         pipeline.compact(table, strategy="full")
     run = only(instance, "compaction")
     assert run.outcome is RunOutcome.FAILED
@@ -105,7 +107,7 @@ def test_an_import_is_recorded_with_its_job_id(
     pipeline.bulk_import(table, str(tmp_path / "in.parquet"), job_id="monday")
     run = only(instance, "import")
     assert (run.outcome, run.key, run.rows_done) == (RunOutcome.SUCCEEDED, "monday", 500)
-    with pytest.raises(lakebed.NotFoundError):
+    with raises(Code.SOURCE_NOT_FOUND):
         pipeline.bulk_import(table, str(tmp_path / "nothing"), job_id="tuesday")
     instance.tracker.flush()
     failed = job_runs(instance.storage, RunFilter(outcomes=frozenset([RunOutcome.FAILED])))

@@ -6,11 +6,12 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import AddField, DropField, KeyRange, NotRetainedError, Schema, UsageError, WidenField, clock
-from lakebed.errors import NotFoundError
+from lakebed import AddField, DropField, KeyRange, NotRetainedError, Schema, WidenField, clock
+from lakebed.errors import Code
 from lakebed.testing.faults import CountingStorage
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
+from tests.raising import raises
 
 SCHEMA = Schema({"k": "string"}, {}, {"v": "int32", "w": "string"})
 
@@ -56,19 +57,19 @@ def test_a_version_is_named_by_tag_or_time(table):
 
 
 @pytest.mark.parametrize(
-    ("named", "error"),
+    ("named", "code"),
     [
-        ({}, UsageError),
-        ({"version": 1, "tag": "a"}, UsageError),
-        ({"version": "1"}, UsageError),
-        ({"version": 99}, NotFoundError),
-        ({"tag": "nothing"}, NotFoundError),
-        ({"time": dt.datetime(1990, 1, 1, tzinfo=dt.UTC)}, NotFoundError),
+        ({}, Code.ARGUMENTS_CONFLICT),
+        ({"version": 1, "tag": "a"}, Code.ARGUMENTS_CONFLICT),
+        ({"version": "1"}, Code.ARGUMENT_INVALID),
+        ({"version": 99}, Code.VERSION_NOT_FOUND),
+        ({"tag": "nothing"}, Code.TAG_NOT_FOUND),
+        ({"time": dt.datetime(1990, 1, 1, tzinfo=dt.UTC)}, Code.VERSION_NOT_FOUND),
     ],
 )
-def test_a_version_that_there_is_not_is_refused(table, named, error):
+def test_a_version_that_there_is_not_is_refused(table, named, code):
     before = table.version
-    with pytest.raises(error):
+    with raises(code):
         table.restore(**named)
     assert table.snapshot().version == before
 

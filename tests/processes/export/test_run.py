@@ -14,11 +14,12 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange
-from lakebed.errors import DamagedError, ExistsError, StorageError, UsageError
+from lakebed.errors import Code, ExistsError, StorageError, UsageError
 from lakebed.model.schema import Schema
 from lakebed.storage import connect
 from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
 from lakebed.upkeep.export.run import ExportRequest, export, run_export_task
+from tests.raising import raises
 
 SCHEMA = Schema({"userId": "int64"}, {"part": "int32"}, {"at": "timestamp[us, tz=UTC]", "note": "string"})
 
@@ -311,7 +312,7 @@ def test_a_failed_task_leaves_nothing_at_the_place(table, target, tmp_path):
     data[len(data) // 2] ^= 1
     damaged.chmod(0o644)
     damaged.write_bytes(data)
-    with pytest.raises(DamagedError):
+    with raises(Code.OBJECT_DAMAGED):
         exported(table, target, tmp_path, partitions=4)
     assert names(target) == []
 

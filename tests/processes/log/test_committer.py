@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.errors import ContentionError, StorageError
+from lakebed.errors import Code, ContentionError, StorageError
 from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown, version_of
 from lakebed.model.state.transactions import CloseJob
 from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.clocks import set_clock
+from tests.raising import raises
 from tests.tables.log.cases import adding, created, log_on
 
 
@@ -104,7 +105,7 @@ def test_a_full_store_is_an_error_and_commits_nothing(store):
     """And the next commit goes on."""
     created(store)
     log = log_on(FaultyStorage(store, FaultPlan([Rule(Fault.FULL, "create", "*/log/*", calls={1})])))
-    with pytest.raises(StorageError):
+    with raises(Code.STORE_FULL):
         log.commit(adding("f1"))
     assert log.commit(adding("f2")) == Committed(2)
 

@@ -22,6 +22,7 @@ from lakebed.model.state.transactions import CloseJob, ProposeExpiry, TooManyRun
 from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.testing.logs import CommitterConformance
 from tests.processes.web.serving import listening, serving
+from tests.raising import raises
 
 
 @pytest.fixture
@@ -496,7 +497,7 @@ def test_all_callers_of_a_request_that_failed_have_its_error(root):
         table = lakebed.open(root, commit_via=url).table("t")
 
         def write(number):
-            with pytest.raises(StorageError):
+            with raises(Code.COMMIT_SERVICE_UNREACHABLE):
                 table.write(rows(number))
 
         with ThreadPoolExecutor(4 * REQUESTS_MAX) as threads:

@@ -14,7 +14,7 @@ from msgspec import structs
 
 import lakebed
 from lakebed import clock
-from lakebed.errors import NotFoundError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.model.files import delivered_name, hook_name
 from lakebed.model.table_summary import Record
 from lakebed.read.changes.events import RANGES_MAX, read_events
@@ -33,6 +33,7 @@ from lakebed.server.service.plan import Retry, ServiceLimits
 from lakebed.server.service.service import Service
 from lakebed.server.service.subscriptions import DeliveryLimits
 from lakebed.upkeep.retention.run import gc
+from tests.raising import raises
 from tests.tables.retention.cases import let_time_pass
 from tests.waiting import WAIT_S, until
 
@@ -484,7 +485,7 @@ def test_a_hook_that_cannot_be_meant_is_refused(target):
 
 @pytest.mark.parametrize("name", ["no-such-hook", "../instance", ""])
 def test_a_hook_that_is_not_there_cannot_be_removed(lake, name):
-    with pytest.raises((NotFoundError, UsageError)):
+    with raises(Code.HOOK_NOT_FOUND):
         remove_hook(lake.storage, name)
     assert list(read_hooks(lake.storage, {})) == []
 

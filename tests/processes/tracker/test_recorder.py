@@ -15,6 +15,7 @@ from lakebed.table.tracker.listing import RunFilter, job_runs, open_in_log, run_
 from lakebed.table.tracker.recorder import NO_RUN, Recorder, current_run, noting
 from lakebed.table.tracker.runs import Begun, JobRun, RunOutcome, TaskRun, read_newest_first
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from tests.raising import raises
 
 EXPORT = Begun(operation="export", table="t", table_id="00000000-table", base_version=3)
 
@@ -123,7 +124,7 @@ def test_an_exception_ends_the_run(
 
 
 def test_a_call_that_was_refused_leaves_no_record(lake: lakebed.Instance, tracker: Recorder) -> None:
-    with pytest.raises(lakebed.UsageError), tracker.running(EXPORT):
+    with raises(Code.ARGUMENT_INVALID), tracker.running(EXPORT):
         raise Code.ARGUMENT_INVALID("no format 'xls'")
     tracker.flush()
     assert objects(lake) == 0
@@ -131,7 +132,7 @@ def test_a_call_that_was_refused_leaves_no_record(lake: lakebed.Instance, tracke
 
 def test_an_error_that_a_run_recorded_is_known_to_its_caller(tracker: Recorder) -> None:
     error = Code.STORE_UNAVAILABLE("no answer")
-    with noting() as recorded, pytest.raises(lakebed.StorageError), tracker.running(EXPORT):
+    with noting() as recorded, raises(Code.STORE_UNAVAILABLE), tracker.running(EXPORT):
         raise error
     assert recorded == [error]
 

@@ -16,6 +16,7 @@ import lakebed
 from lakebed import AddField, Aggregate, DropField, First, KeepAll, Latest, RenameField, Schema, WidenField
 from lakebed.errors import Code, SchemaMismatchError, UsageError
 from lakebed.upkeep import view_feed
+from tests.raising import raises
 from tests.workers import in_process
 
 SOURCE = Schema({"k": "int64"}, values={"o": "string", "n": "int64", "d": "double", "b": "bool"})
@@ -139,7 +140,7 @@ def test_rows_of_a_view_are_those_of_all_rows(tmp_path_factory, one, batches):
 @given(one=st.one_of(grouped(WRONG_FORMS), grouped(aggregates=tuple(OTHERS))))
 def test_a_query_whose_parts_do_not_give_the_whole_is_refused(shared_lake, one):
     query, keys, merge = one
-    with pytest.raises(UsageError):
+    with raises(Code.SQL_INVALID):
         shared_lake.create_view_table("v", source="s", select=query, row_key=keys, merge=merge)
 
 

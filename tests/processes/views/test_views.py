@@ -13,6 +13,7 @@ import lakebed
 from lakebed import Aggregate, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, NotFoundError, RejectedError, SchemaMismatchError, UsageError
 from lakebed.upkeep import view_feed
+from tests.raising import raises
 from tests.workers import in_process
 
 FLIGHTS = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
@@ -257,7 +258,7 @@ def test_a_query_that_cannot_feed_a_view_is_refused(lake, flights, select, optio
 
 
 def test_a_view_of_no_table_and_a_refresh_of_no_view_are_refused(pipeline, lake, flights):
-    with pytest.raises(NotFoundError):
+    with raises(Code.TABLE_NOT_FOUND):
         lake.create_view_table("v", source="nothing", select="SELECT * FROM source", row_key=["id"])
     with pytest.raises(UsageError, match="no view"):
         pipeline.refresh("flights")

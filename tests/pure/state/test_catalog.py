@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from lakebed.errors import DamagedError, Error, UnsupportedFormatError, UsageError
+from lakebed.errors import Code, DamagedError, UsageError
 from lakebed.model.state.catalog import (
     CatalogState,
     CatalogTable,
@@ -23,6 +23,7 @@ from lakebed.model.state.catalog import (
 )
 from lakebed.model.state.fields import encode
 from lakebed.model.state.transactions import Rejected
+from tests.raising import raises
 
 GC, INGEST = "gc", "ingest"
 STATE = CatalogState(7, {"a": CatalogTable("a", "flights")}, {"split_rows": 10}, creations_from=5)
@@ -88,14 +89,14 @@ def test_a_change_of_values_that_the_format_does_not_have_is_not_written():
 
 
 @pytest.mark.parametrize(
-    ("document", "kind"),
+    ("document", "code"),
     [
-        ({"type": "split_catalog"}, UnsupportedFormatError),
-        ({}, Error),
-        ({"type": "rename_table", "table": "a"}, DamagedError),
-        ({"type": "rename_table", "table": "a", "name": 7}, DamagedError),
+        ({"type": "split_catalog"}, Code.FORMAT_TOO_NEW),
+        ({}, Code.DOCUMENT_DAMAGED),
+        ({"type": "rename_table", "table": "a"}, Code.DOCUMENT_DAMAGED),
+        ({"type": "rename_table", "table": "a", "name": 7}, Code.DOCUMENT_DAMAGED),
     ],
 )
-def test_a_document_that_is_no_change_is_refused(document, kind):
-    with pytest.raises(kind):
+def test_a_document_that_is_no_change_is_refused(document, code):
+    with raises(code):
         decode_change(json.dumps(document).encode())

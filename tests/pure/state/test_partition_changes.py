@@ -32,6 +32,7 @@ from lakebed.model.state.transactions import (
 from lakebed.model.state.transactions.partition_changes import bounds_of_cuts
 from lakebed.model.state.transactions.removals import FENCES_MAX, bounds_of_removal
 from tests.pure.state.cases import drawn, job, key, new_file, step, table, through_an_image
+from tests.raising import raises
 
 UNCUT = SplitPartitions({}, ())
 
@@ -141,7 +142,7 @@ def test_a_file_that_was_merged_away_in_one_partition_keeps_it_from_its_neighbou
 def test_a_join_that_does_not_fit_is_damage():
     state = step(table("g", "n"), ProposeFiles((new_file("f1", "ah", samples="g"),)))
     for bad in (JoinPartitions((1, 2), ()), JoinPartitions((3, 2), ()), JoinPartitions((1, 9), state.references_of(1))):
-        with pytest.raises(DamagedError):
+        with raises(Code.STATE_INCONSISTENT, Code.TRANSACTION_IMPOSSIBLE):
             apply(state, bad, state.version + 1)
     with pytest.raises(DamagedError) as raised:
         Partitions().join(())

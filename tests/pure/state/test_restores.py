@@ -24,6 +24,7 @@ from lakebed.model.state.transactions import (
     resolve,
 )
 from tests.pure.state.cases import drawn, job, key, new_file, step, table
+from tests.raising import raises
 
 
 def lettered(state):
@@ -158,7 +159,7 @@ def test_a_restore_that_does_not_fit_is_damage(older):
     bad.append(type(good)(2, good.regions, (*good.files, new_file("f9", "a").file), good.references))
     bad.append(type(good)(2, good.regions, good.files[:1], good.references))
     for transaction in bad:
-        with pytest.raises(DamagedError):
+        with raises(Code.STATE_INCONSISTENT, Code.TRANSACTION_IMPOSSIBLE):
             apply(state, transaction, state.version + 1)
     with pytest.raises(DamagedError, match="retired"):
         apply(step(state, RetireFiles(("f2",))), good, state.version + 2)

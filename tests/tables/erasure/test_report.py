@@ -23,6 +23,7 @@ from lakebed.upkeep.retention.erasure.plan import Where
 from lakebed.upkeep.retention.erasure.run import RowsSought, erase_report
 from lakebed.upkeep.retention.erasure.search import SearchedObject, run_search_task
 from lakebed.upkeep.retention.run import collect_garbage, gc
+from tests.raising import raises
 from tests.tables.cases import compact, rewritten
 
 SCHEMA = Schema({"person": "string"}, {"visit": "int64"}, {"city": "string"})
@@ -266,7 +267,7 @@ def test_an_export_is_on_record_and_is_read(table, tmp_path, format):
 
 
 def test_an_export_that_failed_is_on_record_too(table, tmp_path):
-    with pytest.raises(Error):
+    with raises(Code.WORKER_KILLED):
         export(
             table,
             table.snapshot(),
@@ -312,7 +313,7 @@ def test_a_folder_that_is_named_is_read_as_well(table, tmp_path):
     assert [one.reason for one in found.unread] == [
         "c.txt is no Parquet, CSV or JSON file by its ending: look at it, or delete it"
     ]
-    with pytest.raises(Error):
+    with raises(Code.URL_SCHEME_UNKNOWN):
         report(table, also=["bogus://x"])
 
 

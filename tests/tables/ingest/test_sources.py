@@ -10,6 +10,7 @@ from lakebed import DamagedError, NotFoundError, Schema, SchemaMismatchError, St
 from lakebed.errors import Code
 from lakebed.write import sources
 from lakebed.write.conformer import Conformer
+from tests.raising import raises
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "double"})
 INTAKE = Conformer(SCHEMA)
@@ -173,7 +174,7 @@ def test_a_folder_by_the_name_of_a_file_is_a_folder(tmp_path):
 
 @pytest.mark.parametrize("odd", [7, None, b"x", True, {"a": 1}, [7], [None], "", "a\0b", "\ud800", [["x"]], object()])
 def test_what_is_no_path_is_refused(odd):
-    with pytest.raises(UsageError):
+    with raises(Code.ARGUMENT_MISSING, Code.URL_INVALID):
         sources.find_files(odd)
 
 

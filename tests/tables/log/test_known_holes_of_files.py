@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import KeyRange, Schema, SchemaMismatchError, clock
-from lakebed.errors import NotRetainedError, UnknownOutcomeError
+from lakebed import KeyRange, Schema, clock
+from lakebed.errors import Code, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.checkpoint import Head
 from lakebed.log.log_limits import LIMITS
@@ -26,6 +26,7 @@ from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.pure.state.cases import known_files
+from tests.raising import raises
 from tests.tables.log.cases import Overtaken
 from tests.tables.retention.cases import Killed, Mortal, let_time_pass
 
@@ -171,7 +172,7 @@ def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(instance):
         assert collect_garbage(table).pinned == 2
         assert pinned.scan().read_all().column("k").to_pylist() == list("abcd")
     assert collect_garbage(table).files == 2
-    with pytest.raises(NotRetainedError):
+    with raises(Code.DATA_FILE_NOT_RETAINED):
         late.scan().read_all()
 
 
@@ -215,7 +216,7 @@ def test_rows_of_another_type_are_refused_and_a_column_of_nulls_fits(table):
     table.write(rows("ab"))
     version = table.version
     for wrong in ({"k": ["c"], "v": ["text"]}, {"k": [1], "v": [1]}, {"k": [None], "v": [1]}):
-        with pytest.raises(SchemaMismatchError):
+        with raises(Code.COLUMN_TYPE_MISMATCH, Code.VALUE_NULL):
             table.write(pa.table(wrong))
     assert table.state().version == version
     table.write(pa.table({"k": ["c"], "v": [None]}))
@@ -230,9 +231,9 @@ def test_every_file_has_the_columns_that_the_log_says(table):
     """
     table.write(pa.table({"v": pa.array([1, 2], pa.int32()), "k": pa.array(["a", "z"], pa.large_string())}))
     table.write(rows("bc"))
-    with pytest.raises(SchemaMismatchError):
+    with raises(Code.COLUMN_UNEXPECTED):
         table.write(rows("d").append_column("extra", pa.array([1])))
-    with pytest.raises(SchemaMismatchError):
+    with raises(Code.COLUMN_MISSING):
         table.write(rows("d").drop_columns(["k"]))
     merge(table, LOW)
     files = known_files(table.state())

@@ -15,6 +15,7 @@ from lakebed.storage import LocalStorage
 from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
 from tests.clocks import set_clock
 from tests.documents import rewritten
+from tests.raising import raises
 from tests.tables.log.cases import LOG, adding, created, log_on
 
 MANY = 40
@@ -188,5 +189,5 @@ def test_a_header_without_a_field_is_damage():
     line = json.loads(entries.encode("log", entries.Entry(2, "00", "now", "w", 5, "", "", ()), b""))
     for field in line:
         cut = {name: value for name, value in line.items() if name != field}
-        with pytest.raises(DamagedError):
+        with raises(Code.DOCUMENT_DAMAGED, Code.ENTRY_DAMAGED):
             entries.decode(entries.dump(cut) + b"\n", "log", 2, "")

@@ -8,9 +8,11 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakebed
+from lakebed.errors import Code
 from lakebed.model.files import iceberg_folder
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
+from tests.raising import raises
 from tests.tables.publish.test_publish import SCHEMA, read, rows
 
 if TYPE_CHECKING:
@@ -106,7 +108,7 @@ def test_a_dropped_table_takes_its_metadata_along(lake: lakebed.Instance, table:
     lake.drop_table("t")
     gc(lake)
     assert not objects(table)
-    with pytest.raises(lakebed.NotFoundError):
+    with raises(Code.TABLE_NOT_FOUND):
         publish(table)
     anew = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
     anew.write(rows(0, 5))

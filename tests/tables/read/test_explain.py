@@ -9,8 +9,9 @@ import pytest
 
 import lakebed
 from lakebed import KeyRange, Schema
-from lakebed.errors import BadKeyError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.read.rows.request import ReadLimits
+from tests.raising import raises
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 ROWS = 1_000
@@ -102,7 +103,7 @@ def test_a_view_explains_its_own_number(table):
 def test_what_cannot_be_read_cannot_be_explained(table):
     with pytest.raises(UsageError, match="not both"):
         table.explain("k00301", KeyRange("a"))
-    with pytest.raises(BadKeyError):
+    with raises(Code.KEY_LENGTH_MISMATCH):
         table.explain("k00301", "x")
     with pytest.raises(UsageError, match="unknown"):
         table.explain("k00301", columns=["unknown"])

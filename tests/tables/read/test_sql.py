@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
-from lakebed.errors import Error, NotFoundError, UsageError
+from lakebed.errors import Code, Error, NotFoundError, UsageError
 from lakebed.read.rows import engine_frames
 from lakebed.read.rows.row_stream import RowStream
+from tests.raising import raises
 from tests.tables.cases import compact
 
 FLIGHTS = Schema(row_key={"tailnum": "string", "at": "int64"}, values={"origin": "string", "delay": "int32"})
@@ -364,7 +365,7 @@ def test_threads_do_not_mix_up_their_tables(lake, flights):
 )
 def test_what_does_more_than_read_is_refused(lake, flights, statement):
     version = flights.snapshot().version
-    with pytest.raises(UsageError):
+    with raises(Code.SQL_READ_ONLY):
         lake.sql(statement).read_all()
     assert flights.snapshot().version == version
 
@@ -375,7 +376,7 @@ def test_what_does_more_than_read_is_refused(lake, flights, statement):
 def test_files_are_not_read_by_their_names(lake, flights, source, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
-    with pytest.raises((UsageError, NotFoundError)):
+    with raises(Code.SQL_INVALID, Code.TABLE_NOT_FOUND):
         lake.sql(f"SELECT * FROM {source.format(path=path)}")
 
 

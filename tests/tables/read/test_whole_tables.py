@@ -8,13 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakebed
-from lakebed import KeyRange, NotRetainedError, Schema, clock
+from lakebed import KeyRange, Schema, clock
+from lakebed.errors import Code
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob, ProposeOutput, ProposeSplit
 from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.write.run import FileTarget, write_files
+from tests.raising import raises
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
 SMALL = {"history_s": 0, "page_rows": 100, "row_group_rows": 1000}
@@ -116,7 +118,7 @@ class Twin:
             self.table.restore(version=version)
             self.rows = list(rows)
         elif version:
-            with pytest.raises(NotRetainedError):
+            with raises(Code.VERSION_NOT_RETAINED):
                 self.table.restore(version=version)
 
 

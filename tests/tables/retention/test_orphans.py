@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from lakebed import clock
-from lakebed.errors import Code, DamagedError, RejectedError, UnknownOutcomeError
+from lakebed.errors import Code, DamagedError, RejectedError
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.log_limits import LIMITS
 from lakebed.model.files import data_folder, data_object, entry_name, table_prefix
@@ -19,6 +19,7 @@ from lakebed.upkeep.compaction.run import prepare, release_jobs, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.orphans import delete_orphans
+from tests.raising import raises
 from tests.tables.cases import compact
 from tests.tables.retention.cases import (
     Ahead,
@@ -397,7 +398,7 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     set_clock(monkeypatch, sleep=lambda _seconds: None)
     orphaned(table)
     lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))
-    with pytest.raises(UnknownOutcomeError):
+    with raises(Code.COMMIT_UNKNOWN):
         delete_orphans(on(table, FaultyStorage(table.storage, FaultPlan([lost]))), force=True)
     assert len(objects(table)) == 6
     assert horizon_of(table) > 0

@@ -2,12 +2,13 @@
 
 import pytest
 
-from lakebed.errors import UnknownOutcomeError
+from lakebed.errors import Code
 from lakebed.files.parquet.read_cache import READ_CACHE
 from lakebed.log.log_limits import LIMITS
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
+from tests.raising import raises
 from tests.tables.cases import compact
 from tests.tables.retention.cases import (
     Killed,
@@ -89,7 +90,7 @@ def test_what_a_pin_holds_waits_and_the_rest_goes():
 def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     set_clock(monkeypatch, sleep=lambda _seconds: None)
     lost = Rule(Fault.FAIL_AFTER, "create", "*/log/*", calls=range(1, LIMITS.settle_puts + 1))
-    with pytest.raises(UnknownOutcomeError):
+    with raises(Code.COMMIT_UNKNOWN):
         collect_garbage(on(table, FaultyStorage(table.storage, FaultPlan([lost]))))
     assert len(objects(table)) == 8
     assert collect_garbage(on(table)).files == 3

@@ -9,7 +9,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.errors import DamagedError, NotRetainedError, StorageError, UnknownOutcomeError
+from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, Unknown
@@ -24,6 +24,7 @@ from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStor
 from lakebed.upkeep.retention.plan import checkpoint_due, truncation_version
 from lakebed.upkeep.retention.run import collect_garbage, truncate
 from tests.pure.state.cases import new_file
+from tests.raising import raises
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 AT_ONCE = {"history_s": 0, "log_s": 0}
@@ -150,7 +151,7 @@ def test_a_tag_is_readable_from_its_own_checkpoint_after_the_log_is_truncated(ta
     table.write(rows(7))
     collect_garbage(table)
     assert 2 not in table.log.retained.versions()
-    with pytest.raises(NotRetainedError):
+    with raises(Code.VERSION_NOT_RETAINED):
         table.at(version=2)
 
 

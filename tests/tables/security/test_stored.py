@@ -5,11 +5,12 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.errors import AccessError, Code, DamagedError, ExistsError, NotFoundError, StorageError, UsageError
+from lakebed.errors import AccessError, Code, DamagedError, ExistsError, NotFoundError, StorageError
 from lakebed.server.security import stored
 from lakebed.server.security.principal import Permission
 from lakebed.server.security.roles import Role
 from tests.clocks import set_clock
+from tests.raising import raises
 
 
 @pytest.fixture
@@ -137,17 +138,17 @@ def test_roles_are_created_once_and_dropped_once(storage):
 
 
 @pytest.mark.parametrize(
-    ("name", "roles", "tables", "error"),
+    ("name", "roles", "tables", "code"),
     [
-        ("", ["read"], None, UsageError),
-        ("a b", ["read"], None, UsageError),
-        ("a", [], None, UsageError),
-        ("a", ["god"], None, NotFoundError),
-        ("a", ["read"], ["../x"], UsageError),
+        ("", ["read"], None, Code.ROLE_INVALID),
+        ("a b", ["read"], None, Code.ROLE_INVALID),
+        ("a", [], None, Code.ROLE_INVALID),
+        ("a", ["god"], None, Code.ROLE_NOT_FOUND),
+        ("a", ["read"], ["../x"], Code.ROLE_INVALID),
     ],
 )
-def test_an_invalid_token_is_not_created(storage, name, roles, tables, error):
-    with pytest.raises(error):
+def test_an_invalid_token_is_not_created(storage, name, roles, tables, code):
+    with raises(code):
         stored.create_token(storage, name, roles, tables)
     assert stored.tokens_of(storage) == []
 
