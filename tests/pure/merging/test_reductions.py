@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.files.merging.aggregates import Groups, reduced
@@ -34,6 +34,7 @@ CASES = [(name, kind) for name in ("min", "max") for kind in VALUES] + [("sum", 
 
 
 @pytest.mark.parametrize(("name", "kind"), CASES, ids=str)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(data=st.data())
 def test_a_reduction_is_that_of_arrow(name, kind, data):
     of = FINITE if name == "sum" and pa.types.is_floating(kind) else VALUES[kind]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed import Schema
@@ -196,6 +196,7 @@ AGGREGATES: dict[str, tuple[Any, Any, Callable[[list[Any]], Any]]] = {
 
 
 @pytest.mark.parametrize("name", AGGREGATES)
+@settings(max_examples=settings.default.max_examples // 3)
 @given(data=st.data())
 def test_an_aggregate_is_its_function_over_the_values_that_are_not_null(name, data):
     kind, values, function = AGGREGATES[name]

@@ -1,5 +1,6 @@
 """What a field may be is checked when a document is written and when it is read, by one table."""
 
+import functools
 import json
 from typing import get_args
 
@@ -29,6 +30,7 @@ OPTIONAL = {"view"}
 """Fields that a document does not have if they are null."""
 
 
+@functools.cache
 def documents():
     """One of each type of transaction, as it is written."""
     found = [json.loads(encode_transaction(each).document) for each in TRANSACTIONS]

@@ -186,9 +186,9 @@ def test_the_first_rows_of_many_files_are_those_of_the_merged_ones(kind, way):
     with reading_by(table.table, way):
         for limit in (2, 20):
             assert table.table.scan(limit=limit).read_all().to_pylist() == rows[:limit]
-            assert table.table.scan(limit=limit, reverse=True).read_all().to_pylist() == rows[::-1][:limit]
-            some = table.table.scan(KeyRange("k0021"), limit=limit, where="a >= 0").read_all()
-            assert some.to_pylist() == [row for row in rows if row["k"] > "k0021"][:limit]
+        assert table.table.scan(limit=20, reverse=True).read_all().to_pylist() == rows[::-1][:20]
+        some = table.table.scan(KeyRange("k0021"), limit=20, where="a >= 0").read_all()
+        assert some.to_pylist() == [row for row in rows if row["k"] > "k0021"][:20]
 
 
 def test_a_file_in_slices_of_a_reverse_scan_may_be_read_alone_or_merged():
