@@ -111,6 +111,25 @@ def test_runs_that_overlap_nowhere_are_copied_whole(tmp_path, copies):
     assert numbers(table) == list(range(4000))
 
 
+def test_copied_row_groups_keep_their_statistics(tmp_path, copies):
+    """Also those that a column has none of, because the file that they come from has a NaN in another row group."""
+    schema = lakebed.Schema({"k": "int64"}, values={"v": "double", "n": "int64"})
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings=SETTINGS)
+    for low in (6000, 0):
+        rows = range(low, low + 6000)
+        values = [math.nan if i == 11_000 else float(i) for i in rows]
+        table.write(pa.table({"k": rows, "v": values, "n": rows}))
+    wheres = {"v > 11990": [11_000, *range(11_991, 12_000)], "n >= 2000 AND n < 2005": list(range(2000, 2005))}
+    compacted(table, tmp_path)
+
+    assert copies
+    assert table.partitions().column("runs").to_pylist() == [1]
+    for where, keys in wheres.items():
+        assert table.scan(where=where).read_all().column("k").to_pylist() == keys
+    assert table.explain(where="n >= 2000 AND n < 2005").pages_out_by_bounds == 119
+    assert table.explain(where="v = 3").pages_out_by_bounds == 59
+
+
 def test_what_was_copied_is_copied_again(tmp_path, copies):
     table = table_of(tmp_path, "several", range(2000, 4000), range(2000))
     compacted(table, tmp_path)

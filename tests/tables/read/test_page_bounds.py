@@ -11,10 +11,12 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+from datafusion import SessionConfig, SessionContext
 
 import lakebed
 from lakebed import AddField, Aggregate, First, KeepAll, Latest, Schema, WidenField
 from lakebed.clock import random_token
+from lakebed.read.rows import datafusion_scan
 from tests.tables.read.merging_tables import WAYS, reading_by
 
 ROWS = 6000
@@ -197,3 +199,28 @@ def test_many_overlapping_files(lake, merge):
             for low in chance.sample(range(ROWS), 3):
                 wanted = sorted(key for key, kept in rows.items() for value in kept if low <= value < low + 200)
                 assert sorted(found(table, f"v >= {low} AND v < {low + 200}")) == wanted
+
+
+def test_attached_files_may_have_truncated_bounds(lake, tmp_path):
+    """DataFusion cuts them at 64 bytes, and increments what is left of a maximum."""
+    table = table_of(lake, {"t": "string", "b": "binary"})
+    texts = [("é" * 31 if n < 3000 else "ü" * 40) + f"{n:06}" for n in range(ROWS)]
+    binaries = [b"\xff" * 62 + n.to_bytes(4, "big") for n in range(ROWS)]
+    rows = pa.table({"k": range(ROWS), "t": texts, "b": binaries}, schema=table.schema.arrow)
+    context = SessionContext(SessionConfig({"datafusion.execution.target_partitions": "1"}))
+    context.from_arrow(rows).sort("k").write_parquet(str(tmp_path / "foreign.parquet"))
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
+        pipeline.attach("t", str(tmp_path / "*"))
+    assert table.count().rows == ROWS
+    assert found(table, f"t = '{texts[17]}'") == [17]
+    assert found(table, f"t >= '{texts[5990]}'") == list(range(5990, ROWS))
+    assert found(table, f"b <= decode('{binaries[3].hex()}', 'hex')") == [0, 1, 2, 3]
+    assert found(table, f"b > decode('{binaries[5997].hex()}', 'hex')") == [5998, 5999]
+    assert table.explain(where=f"t > '{'z' * 3}'").pages_out_by_bounds == 0
+    assert table.explain(where=f"t < '{'z' * 3}'").rows == 0
+
+
+@pytest.mark.parametrize(("text", "number"), [("3 total → 1 matched", 1), ("1.20 K total → 1.01 K matched", 1010)])
+def test_large_counts_of_the_engine_are_read(text, number):
+    matched = datafusion_scan._MATCHED.search(text)
+    assert datafusion_scan._number(matched) == number

@@ -361,7 +361,8 @@ def bounded_values(layout: Layout, first: pa.Table) -> list[Field]:
 def _is_bounded(column: pa.ChunkedArray, field: Field) -> bool:
     """Return whether statistics of these values bound all of them, and are short."""
     if field.key_type.has_nan:
-        return not pc.any(pc.is_nan(column)).as_py()
+        # A sum is quick, and NaN if a value is; or if two infinities are.
+        return not (math.isnan(pc.sum(column).as_py() or 0) and pc.any(pc.is_nan(column)).as_py())
     if field.width:
         return field.width <= BOUND_BYTES_MAX
     return (pc.max(pc.binary_length(column)).as_py() or 0) <= BOUND_BYTES_MAX
