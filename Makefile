@@ -22,7 +22,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 
 # All folders of tests except those that need more than Python, Java and PostgreSQL.
-TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/stores/ tests/walks/,$(wildcard tests/*/))
+TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/engines/ tests/stores/ tests/walks/,$(wildcard tests/*/))
 # The folders that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
@@ -119,6 +119,10 @@ test-browser: $(STAMP) ## Test the pages in Chromium, which is installed if nece
 test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure; needs Go and npm
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
+.PHONY: test-engines
+test-engines: $(STAMP) ## Test other engines on published tables: DuckDB and Spark with Iceberg, which are installed; needs Maven
+	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q tests/engines </dev/null
+
 .PHONY: test-deploy
 test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
 	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/processes/deploy tests/walks/test_image.py </dev/null
@@ -167,7 +171,7 @@ lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest version
 
 .PHONY: clean
 clean: ## Remove .venv, caches and the files of the demo
-	rm -rf .venv .venv-other .venv-lowest .venv-spark-oldest .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
+	rm -rf .venv .venv-other .venv-lowest .venv-spark-oldest .engines .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock

@@ -116,7 +116,7 @@ RUN_BY = {
     "docs/removing.md": "tests/processes/test_docs.py",
     "docs/views.md": "tests/processes/test_docs.py",
     "docs/schemas.md": "tests/pure/test_schema_sources.py",
-    "docs/open.md": "tests/service/test_object_gateway.py",
+    "docs/open.md": "tests/service/test_object_gateway.py",  # and tests/interop/test_iceberg_catalog.py
     "docs/service.md": "tests/service/test_loop.py",
     "docs/types.md": "tests/tables/test_key_types.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",

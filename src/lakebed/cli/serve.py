@@ -165,6 +165,7 @@ class Protection:
     name_claim: str
     origins: tuple[str, ...]
     audit_place: str | None
+    iceberg_properties: Path | None
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -204,7 +205,21 @@ class Protection:
             from lakebed.server.web.request_authentication import Exposure
 
         names = frozenset({"localhost", "127.0.0.1", "::1", host}) if is_open else None
-        return Exposure(names, self.origins, self._audit())
+        return Exposure(names, self.origins, self._audit(), self._iceberg_properties())
+
+    def _iceberg_properties(self) -> dict[str, str]:
+        """Return the properties in the file. Raises UsageError, without a value, for one that has something else."""
+        if self.iceberg_properties is None:
+            return {}
+        import msgspec
+
+        try:
+            return msgspec.json.decode(self.iceberg_properties.read_bytes(), type=dict[str, str])
+        except (OSError, msgspec.MsgspecError) as error:
+            raise Code.ARGUMENT_INVALID(
+                f"--iceberg-properties {self.iceberg_properties}: not a file with a JSON object of texts, such as "
+                f'{{"s3.endpoint": "https://store.example"}} ({error})'
+            ) from error
 
     def _audit(self) -> AuditLog | None:
         from lakebed.server.security.audit import AuditLog
@@ -253,6 +268,11 @@ _OPTIONS = (
         "audit_place",
         metavar="FILE",
         help="Log each request and its principal to this file, or - for stderr.",
+    ),
+    click.option(
+        "--iceberg-properties",
+        type=_FILE,
+        help="Hand the properties in this JSON file to clients of the Iceberg catalog that may read all tables.",
     ),
 )
 

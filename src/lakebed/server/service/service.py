@@ -209,9 +209,7 @@ class Service:
 
     def status(self) -> ServiceStatus:
         """Return the current status, from memory; a service that was not started checks all tables first."""
-        if self._started_at is None:
-            with self._looking:
-                self._follower.look()
+        self._look_unless_started()
         work = [
             Work(one.name, one.due.operation, one.since, one.progress.rows_done, one.progress.rows_total)
             for one in list(self._running.values())
@@ -233,9 +231,19 @@ class Service:
             reads=self.reads.rates(),
         )
 
+    def published(self) -> frozenset[str]:
+        """Return the ids of the tables that are to be published, from memory as :meth:`status`."""
+        self._look_unless_started()
+        return frozenset(self._follower.published())
+
     def view_lags(self) -> dict[str, int]:
         """Return how many versions of its source each view lacks, by the id of the view; from memory."""
         return self._follower.view_lags()
+
+    def _look_unless_started(self) -> None:
+        if self._started_at is None:
+            with self._looking:
+                self._follower.look()
 
     # -- the thread of the service ------------------------------------------------------------------------------
 

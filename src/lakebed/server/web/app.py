@@ -31,7 +31,7 @@ from lakebed.server.service.query_runs import SubmittedQueries
 from lakebed.server.service.room import Room
 from lakebed.server.service.service import Service
 from lakebed.server.web.access import OpenTables, requested_table
-from lakebed.server.web.api import commits, queries, reads, service_status, tables
+from lakebed.server.web.api import commits, iceberg_catalog, queries, reads, service_status, tables
 from lakebed.server.web.api.commits import Committers
 from lakebed.server.web.error_answers import answer_bug, answer_error, answer_http_error
 from lakebed.server.web.middleware import AuditedRequests, BodyDeadline, MeasuredRequests
@@ -45,8 +45,9 @@ from lakebed.server.web.waiting import LOOKUP_THREADS, REMOTE_LOOKUP_THREADS, Lo
 __all__ = ["RequestLimits", "make_app"]
 
 API = (commits, queries, reads, service_status, tables)
+FOREIGN = (iceberg_catalog,)
 PAGES = (overview, jobs_page, log_page, query_page, table_page, rendering, sign_in)
-"""The modules whose handlers the application has."""
+"""The modules whose handlers the application has; the interface of foreign ones is specified elsewhere."""
 
 _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
@@ -80,8 +81,7 @@ def make_app(
 
     While it runs, the ``monitor`` receives what this process measures; by default a new one.
     """
-    authenticator = authenticator or Open()
-    outside = exposure or Exposure()
+    authenticator, outside = authenticator or Open(), exposure or Exposure()
     request_authenticator = RequestAuthenticator(authenticator, SealedSessions(service.instance.storage), outside.hosts)
     bounds = limits or RequestLimits()
     memory = PageMemory(service.instance)
@@ -105,6 +105,7 @@ def make_app(
         "authenticator": authenticator,
         "monitor": watching,
         "committers": committers,
+        "iceberg_properties": outside.iceberg_properties,
     }
 
     def principal(request: Request[Any, Any, Any]) -> Principal:
@@ -115,7 +116,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[Router("/", route_handlers=[*routes_in(*API, *PAGES)])],
+        route_handlers=[Router("/", route_handlers=[*routes_in(*API, *FOREIGN, *PAGES)])],
         dependencies={name: _always(value) for name, value in provided.items()}
         | {"principal": _each_time(principal), "requested": _each_time(requested_table)},
         # Not guards: Litestar copies the handler for each guard of each request.

@@ -1,6 +1,6 @@
 """Errors as HTTP responses: the class determines the status; the body has the code, the message and the facts.
 
-The body is JSON, or a page where a browser asked for a page.
+The body is JSON, or a page where a browser asked for a page. Below ``/iceberg`` it is as Iceberg's REST catalog has it.
 """
 
 from __future__ import annotations
@@ -106,6 +106,26 @@ def answer_bug(request: Request[Any, Any, Any], error: Exception) -> Response[An
     return _answer(request, 500, document)
 
 
+_ICEBERG_TYPES = {
+    401: "NotAuthorizedException",
+    403: "ForbiddenException",
+    404: "NoSuchTableException",
+    405: "UnsupportedOperationException",
+    406: "UnsupportedOperationException",
+    503: "ServiceUnavailableException",
+}
+"""The names of the exceptions that clients of Iceberg raise, which are Java's, by status."""
+
+
+def _iceberg_document(status: int, error: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the body of an answer of the Iceberg catalog."""
+    default = "BadRequestException" if status < 500 else "InternalServerError"
+    kind = _ICEBERG_TYPES.get(status, default)
+    if error["code"] == Code.NAMESPACE_NOT_FOUND:
+        kind = "NoSuchNamespaceException"
+    return {"error": {"message": error["message"], "type": kind, "code": status}}
+
+
 def _answer(
     request: Request[Any, Any, Any],
     status: int,
@@ -113,6 +133,8 @@ def _answer(
     headers: Mapping[str, str] | None = None,
 ) -> Response[Any]:
     """Return the document as JSON, or as a page where a browser asked for one."""
+    if request.url.path.startswith("/iceberg/"):
+        document = _iceberg_document(status, document["error"])
     if rendering.wants_page(request):
         return rendering.error_page(request, status, document["error"], headers or {})
     return Response(document, status_code=status, media_type="application/json", headers=headers)

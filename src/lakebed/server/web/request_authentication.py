@@ -16,8 +16,8 @@ service without authentication accepts only names of this machine, because the n
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,8 +36,8 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 COOKIE = "lakebed_session"
 
-PUBLIC = ("/health/", "/static/", "/login", "/logout", "/metrics")
-"""What is answered to anyone. The handler of /metrics asks for a permission itself."""
+PUBLIC = ("/health/", "/static/", "/login", "/logout", "/metrics", "/iceberg/v1/oauth/tokens")
+"""What is answered to anyone. The handler of /metrics asks for a permission itself; that of OAuth refuses all."""
 
 PRINCIPAL = "lakebed_principal"
 """The name of the principal in the scope of a request."""
@@ -65,6 +65,8 @@ class Exposure:
     origins: tuple[str, ...] = ()
     """Origins of other sites whose pages may use the API."""
     audit: AuditLog | None = None
+    iceberg_properties: Mapping[str, str] = field(default_factory=dict)
+    """What the Iceberg catalog hands to principals that may read all tables, such as the endpoint of the store."""
 
 
 class RequestAuthenticator:

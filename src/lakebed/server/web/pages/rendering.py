@@ -262,7 +262,7 @@ def part_of(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Ite
 def wants_page(request: Request[Any, Any, Any]) -> bool:
     """Return whether the request is of a browser for a page, and not for the API or for a twin in JSON."""
     path = request.url.path
-    is_for_programs = path.startswith(("/v1/", "/health/", "/metrics")) or path.endswith(".json")
+    is_for_programs = path.startswith(("/v1/", "/iceberg/", "/health/", "/metrics")) or path.endswith(".json")
     return not is_for_programs and "text/html" in request.headers.get("accept", "")
 
 
