@@ -29,6 +29,7 @@ from lakebed.model.state import reference_lists
 from lakebed.read.inspect.history import CopyKind, read_copies, record_copy
 from lakebed.read.inspect.hooks import DamagedHook, add_hook, checked_hook, read_delivered, read_hooks
 from lakebed.read.snapshot.pins import Pin, read_pins
+from lakebed.server.security import access_keys
 from lakebed.server.security.roles import Permission, Role
 from lakebed.server.security.sessions import SealedSessions
 from lakebed.server.security.stored import create_role, create_token, roles_of, tokens_of
@@ -85,6 +86,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     table.log.backend.advance_log_start(0, 1)
     create_role(storage, ROLE)
     create_token(storage, "ann", ["clerk"], ["t"], NOW)
+    access_keys.create_access_key(storage, "ann", ["clerk"], ["t"], expires=NOW)
     SealedSessions(storage).begin("Bearer x")
     add_hook(storage, checked_hook(table.id, url="https://example.com/x", secret="s"), 2)
     record_copy(storage, table.id, CopyKind.EXPORT, "/elsewhere", 3)
@@ -156,6 +158,8 @@ READERS: dict[str, Callable[[Lake], Any]] = {
     "instance.json": lambda made: (made.opened().id, made.opened().url),
     "access/tokens/*.json": lambda made: tokens_of(made.lake.storage),
     "access/roles/*.json": lambda made: roles_of(made.lake.storage),
+    "access/keys/*.json": lambda made: access_keys.access_keys_of(made.lake.storage),
+    "access/access-key-secret.json": lambda made: access_keys.instance_secret(made.lake.storage),
     "access/session-key.json": session_key,
     "catalog/log/*.ndjson": lambda made: entries_of(made.opened().catalog_log()),
     "catalog/checkpoints/latest/manifest.ndjson": lambda made: made.opened().catalog_log().checkpoints.read_whole(),

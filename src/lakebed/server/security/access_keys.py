@@ -98,7 +98,7 @@ def create_access_key(  # noqa: PLR0913 - who has it, for what, until when
     fresh = {"key": clock.random_token() + clock.random_token()}
     if storage.get(_SECRET) is None:
         create_until_clear(storage, _SECRET, encode_document(fresh))
-    secret = secret_of(key.id, _instance_secret(storage))
+    secret = secret_of(key.id, instance_secret(storage))
     create_until_clear(storage, _object_name(key.id), encode_document(msgspec.to_builtins(key)))
     return key, secret
 
@@ -117,9 +117,9 @@ def drop_access_key(storage: Storage, key_id: str) -> None:
     storage.delete([_object_name(key_id)])
 
 
-def secret_of(key_id: str, instance_secret: bytes) -> str:
-    """Return the secret of an access key."""
-    return hmac.digest(instance_secret, f"lakebed access key {key_id}".encode(), "sha256").hex()
+def secret_of(key_id: str, by: bytes) -> str:
+    """Return the secret of an access key, by the key of the instance."""
+    return hmac.digest(by, f"lakebed access key {key_id}".encode(), "sha256").hex()
 
 
 class AccessKeys:
@@ -156,11 +156,12 @@ class AccessKeys:
         keys = [key for key in self._keys.values() if isinstance(key, AccessKey)]
         if not keys:
             return {}
-        instance_secret = _instance_secret(self._storage)
-        return {key.id: (key, secret_of(key.id, instance_secret)) for key in keys}
+        by = instance_secret(self._storage)
+        return {key.id: (key, secret_of(key.id, by)) for key in keys}
 
 
-def _instance_secret(storage: Storage) -> bytes:
+def instance_secret(storage: Storage) -> bytes:
+    """Return the key from which the secrets of access keys are derived. Raises DamagedError if it is none."""
     name, remedy = storage.object_url(_SECRET), "delete it and all access keys, and create others"
     with reading(f"{name} is no secret of access keys: {remedy}"):
         secret = bytes.fromhex(decode_document(storage.get(_SECRET) or b"", name, remedy)["key"])
