@@ -47,13 +47,14 @@ class Explanation:
     files_opened: int
     row_groups: int
     pages: int
-    pages_out_by_bounds: int
     size_bytes: int
     rows: int
     rows_merged: int
     merge: str
     engine: bool
     steps: tuple[Step, ...]
+    # A service of a version before does not send it.
+    pages_out_by_bounds: int = 0
 
     @classmethod
     def of(cls, version: int, plan: QueryPlan, statistics: ReadStatistics) -> Explanation:
