@@ -17,7 +17,6 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
@@ -29,6 +28,7 @@ from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import ProposeJoin, ProposeSplit, SetMerge
 from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField
 from lakebed.upkeep.compaction.merge_jobs import MergeTask
+from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.adversarial.merging_interfaces import GROUPS, INTERFACES, NUMBERS, Interface, Visit, applied, scan
@@ -87,8 +87,6 @@ class MergingMachine(RuleBasedStateMachine):
         self.remembered: list[Remembered] = []
         self.filters = self.mode_changes = 0
         self.uncertain: set[Key] = set()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr("lakebed.upkeep.compaction.plan.REFERENCES_MIN", 2)
         self.way = reading_by(self.table, data.draw(st.sampled_from(["pages", "pages", "engine", "levels"]), "read by"))
         self.way.__enter__()
         self.broken = False
@@ -101,7 +99,6 @@ class MergingMachine(RuleBasedStateMachine):
                 self.check(self.interfaces, 0)
         finally:
             self.way.__exit__(None, None, None)
-            self.patch.undo()
 
     # -- what must hold -----------------------------------------------------------------------------------------
 
@@ -336,7 +333,12 @@ class MergingMachine(RuleBasedStateMachine):
     @rule(strategy=st.sampled_from(list(Strategy)), during=st.none() | ROWS, seed=SEEDS)
     def compact(self, strategy: Strategy, during: Any, seed: int) -> None:
         meanwhile = [self.whole(during)] if during else []
-        compact(self.table, prepare(self.table, strategy), partial(self._run, meanwhile), cores=1)
+        compact(
+            self.table,
+            prepare(self.table, strategy, CompactionLimits(references_min=2)),
+            partial(self._run, meanwhile),
+            cores=1,
+        )
         self.some(seed)
 
     def _run(self, meanwhile: list[list[Row]], tasks: Sequence[MergeTask]) -> list[Any]:

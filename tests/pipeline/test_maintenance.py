@@ -12,6 +12,7 @@ from lakebed.model.state.transactions import OpenJob
 from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
+from tests.tables.retention.cases import Meanwhile, on
 
 
 @pytest.fixture
@@ -132,18 +133,16 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
     assert_holds(table, *parts)
 
 
-def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table, monkeypatch):
+def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table):
     for seed in range(3):
         table.write(rows(seed, 300))
     merged = pipeline.compact(table, strategy="full").files_in
 
-    def crash(*_):
+    def crash():
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(type(table.storage), "delete", crash)
-        with pytest.raises(KeyboardInterrupt):
-            collect_garbage(table)
+    with pytest.raises(KeyboardInterrupt):
+        collect_garbage(on(table, Meanwhile(table.storage, "delete", "*", crash)))
     assert sum(c.retired for c in table.state().files.values()) == merged
     assert collect_garbage(table).files == merged
     assert len(table.state().files) == table.files().num_rows

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -71,23 +72,31 @@ def test_a_pause_is_obeyed_until_it_ends(service: Service, instance: lakebed.Ins
 
 
 def test_writers_and_ingests_that_wait_for_compaction_are_not_waited_for_by_it(
-    service: Service, instance: lakebed.Instance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Service, instance: lakebed.Instance, tmp_path: Path
 ) -> None:
     """Compaction waits while many requests are open, but not for an ingest that a full partition refuses."""
-    monkeypatch.setattr(compaction, "REQUESTS_OPEN_MAX", 1)
     settings = {"runs_max": 4, "ingest_age_s": 0, "compaction_batch_runs": 2}
     table = instance.create_table("flights", SCHEMA, settings=settings, online=False)
     for number in range(5):
         table.write(rows(number))
     with pytest.raises(lakebed.ContentionError, match="runs_max"):
         table.write(rows(5))
-    for number in range(3):
-        pq.write_table(rows(100 * number), tmp_path / f"{number}.parquet")
-        table.submit(str(tmp_path / f"{number}.parquet"))
+    files = [tmp_path / "in" / f"{number}.parquet" for number in range(compaction.LIMITS.requests_open_max + 1)]
+    files[0].parent.mkdir()
+    for file in files:
+        pq.write_table(rows(6)[:1], file)
+    table.submit(str(tmp_path / "in"))
     instance.set_online("flights", True)
     until(lambda: not table.requests().num_rows)
-    table.write(rows(5))
-    assert table.count().rows == 900
+
+    def is_written() -> bool:
+        with suppress(lakebed.ContentionError):
+            table.write(rows(5))
+            return True
+        return False
+
+    until(is_written)
+    assert table.count().rows == 600 + len(files)
 
 
 def test_a_view_follows_its_source(service: Service, instance: lakebed.Instance) -> None:

@@ -1,6 +1,7 @@
 """What tests of whole tables do alike."""
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from lakebed import clock
@@ -12,7 +13,7 @@ from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob, ProposeOutput
 from lakebed.read.rows.plan import plan
 from lakebed.upkeep.compaction.plan import plan as plan_compaction
-from lakebed.upkeep.rewrite.run import RewriteRequest, prepare, rewrite
+from lakebed.upkeep.rewrite.run import LIMITS, RewriteRequest, prepare, rewrite
 from lakebed.upkeep.rewrite.task import RewrittenFile, run_rewrite_task
 from lakebed.write.run import FileTarget, write_files
 
@@ -51,11 +52,11 @@ def compact_partition(table, position):
     table.commit(ProposeOutput(job, files))
 
 
-def rewritten(table, *ranges, set=None, where=None, delete_where=None, execute=None):
+def rewritten(table, *ranges, set=None, where=None, delete_where=None, execute=None, limits=LIMITS):
     """The report of a rewrite whose tasks run in this process."""
     prepared = prepare(table, RewriteRequest(ranges, set or {}, where, delete_where))
     run = execute or (lambda tasks: rewrite_tasks(table, tasks))
-    return rewrite(table, prepared, run, cores=1, check=lambda: None)
+    return rewrite(table, replace(prepared, limits=limits), run, cores=1, check=lambda: None)
 
 
 def rewrite_tasks(table, tasks):

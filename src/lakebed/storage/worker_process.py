@@ -42,9 +42,15 @@ class Worker:
     """
 
     def __init__(
-        self, module: str, scratch: str, *, stderr: int | None = None, variables: Mapping[str, str] | None = None
+        self,
+        module: str,
+        scratch: str,
+        *,
+        stderr: int | None = None,
+        variables: Mapping[str, str] | None = None,
+        python: str = sys.executable,
     ) -> None:
-        if not sys.executable:
+        if not python:
             raise Code.WORKER_NOT_STARTED(
                 "cannot start a worker: this Python does not know the path of its executable; leave out limits of a "
                 "statement, and run tasks on Spark"
@@ -53,7 +59,7 @@ class Worker:
         inherited = {name: value for name, value in os.environ.items() if name != "SPARK_LOCAL_DIRS"}
         try:
             self.process = subprocess.Popen(  # noqa: S603 - this Python, with the program above
-                [sys.executable, "-P", "-c", _START, module],
+                [python, "-P", "-c", _START, module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

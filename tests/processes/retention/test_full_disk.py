@@ -18,7 +18,7 @@ from lakebed.storage import disk_space, local, syscalls
 from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
-from tests.tables.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, rows
+from tests.tables.retention.cases import AT_ONCE, SCHEMA, Meanwhile, let_time_pass, letters, objects, on, rows
 
 
 class FullDisk:
@@ -89,10 +89,12 @@ def test_without_a_reserve_the_error_is_the_disks(table, tmp_path, monkeypatch):
 def test_what_was_marked_before_the_disk_was_full_goes_first(table, tmp_path, monkeypatch):
     """Its deletion makes the room that new marks need, so not even the reserve is touched."""
     table.remove(KeyRange())
-    with monkeypatch.context() as patch:
-        patch.setattr(type(table.storage), "delete", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises(KeyboardInterrupt):
-            collect_garbage(table)
+
+    def crash():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        collect_garbage(on(table, Meanwhile(table.storage, "delete", "*", crash)))
     table.write(pa.table({"k": ["x"] * 99, "v": pa.array(range(99), pa.int64())}))
     table.remove(KeyRange())
     monkeypatch.setattr(disk_space, "release_reserve", lambda _: pytest.fail("the reserve was touched"))

@@ -34,6 +34,7 @@ from lakebed.model.state.transactions import (
 from lakebed.upkeep.compaction.run import compact, run_merge_task
 from lakebed.upkeep.compaction.run import prepare as prepare_compaction
 from lakebed.upkeep.rewrite import run
+from lakebed.upkeep.rewrite.run import RewriteLimits
 from lakebed.write.batches import BatchLimits
 from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
@@ -492,13 +493,12 @@ def test_what_a_compaction_holds_is_rewritten_when_it_has_ended(table, monkeypat
     assert {row[3] for row in rows_of(table).elements() if row[2] % 2 == 0} == {"old"}
 
 
-def test_a_job_that_does_not_end_is_an_error(table, monkeypatch):
+def test_a_job_that_does_not_end_is_an_error(table):
     before, version = rows_of(table), table.version
-    monkeypatch.setattr(run, "WAIT_S", 0.1)
     (name, *_) = table.state().files_of(table.state().partitions.ids[0])
     table.commit(OpenJob(job_over("compact-1", name.id)))
     with pytest.raises(Error, match="job compact-1 of table t still holds files") as caught:
-        rewritten(table, set={"n": "0"})
+        rewritten(table, set={"n": "0"}, limits=RewriteLimits(wait_s=0.1))
     assert caught.value.code is Code.JOB_CONFLICT
     table.commit(CloseJob("compact-1", ""))
     untouched(table, before, version)
@@ -566,10 +566,9 @@ def test_a_table_that_is_dropped_meanwhile_ends_the_rewrite(table, monkeypatch):
     assert caught.value.code is Code.TABLE_DROPPED
 
 
-def test_too_many_files_are_refused(table, monkeypatch):
-    monkeypatch.setattr(run, "JOBS_MAX", 2)
+def test_too_many_files_are_refused(table):
     with pytest.raises(Error, match="would concern 3 files, and 2 can change together") as caught:
-        rewritten(table, set={"n": "0"})
+        rewritten(table, set={"n": "0"}, limits=RewriteLimits(files_max=2))
     assert caught.value.code is Code.LIMIT_REACHED
     assert not table.state().jobs
 

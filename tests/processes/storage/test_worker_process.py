@@ -164,15 +164,13 @@ def test_a_signal_to_the_group_of_its_owner_does_not_reach_a_worker(start: Start
     assert ask(start(), "str(os.getpgrp() == os.getpid()).encode()") == b"True"
 
 
-def test_a_python_without_a_path_starts_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "")
+def test_a_python_without_a_path_starts_none() -> None:
     with pytest.raises(UsageError) as caught:
-        Worker("any", "/tmp")
+        Worker("any", "/tmp", python="")
     assert caught.value.code == "worker_not_started"
 
 
-def test_a_system_that_starts_no_process_is_an_error(start: Starts, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+def test_a_system_that_starts_no_process_is_an_error() -> None:
     with pytest.raises(Error) as caught:
-        start()
+        Worker("any", "/tmp", python="/nowhere/python")
     assert caught.value.code == "worker_failed"

@@ -12,6 +12,7 @@ import lakebed
 from lakebed import AddField, DropField, KeyRange, NotRetainedError, RenameField, Schema, UsageError, WidenField, clock
 from lakebed.errors import Code
 from lakebed.read.changes import feed as changes_feed
+from lakebed.read.rows.row_stream import returned_stream
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.raising import raises
 from tests.tables.cases import compact_partition, rewritten
@@ -69,12 +70,10 @@ def test_the_feed_between_two_versions_turns_the_rows_of_one_into_those_of_the_o
     past = Past(history_s=history)
     for together in steps:
         past.do(*together)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changes_feed, "HELD_BYTES_MAX", held_bytes)
-        check(past, data)
+    check(past, data, held_bytes)
 
 
-def check(past, data):
+def check(past, data, held_bytes):
     """The feeds among any three versions."""
     table = past.table
     earliest = table.state().earliest_retained_version
@@ -83,16 +82,21 @@ def check(past, data):
             table.changes(version)
     versions = sorted(set(past.rows) - set(range(earliest)))
     a, b, c = sorted(data.draw(st.lists(st.sampled_from(versions), min_size=3, max_size=3)))
-    feed = table.changes(a, c).read_all()
+
+    def changes(*between, **how):
+        schema, rows = changes_feed.changes(table.versions, *between, held_bytes_max=held_bytes, **how)
+        return returned_stream(rows, schema).read_all()
+
+    feed = changes(a, c)
     assert applied(past.rows[a], feed) == past.rows[c]
-    parts = pa.concat_tables([table.changes(a, b).read_all(), table.changes(b, c).read_all()])
+    parts = pa.concat_tables([changes(a, b), changes(b, c)])
     assert sorted(map(repr, parts.to_pylist())) == sorted(map(repr, feed.to_pylist()))
     assert_ordered(parts)
     assert_ordered(feed)
-    if changes_feed.HELD_BYTES_MAX > 1:
+    if held_bytes > 1:
         assert_least(feed)
     where, holds = SOME
-    some = table.changes(a, c, where=where).read_all()
+    some = changes(a, c, where=where)
     rows = [
         counted(of(table, version).filter(pa.array(map(holds, of(table, version).to_pylist()), pa.bool_())))
         for version in (a, c)

@@ -25,6 +25,7 @@ from lakebed.upkeep.retention.plan import checkpoint_due, truncation_version
 from lakebed.upkeep.retention.run import collect_garbage, truncate
 from tests.pure.state.cases import new_file
 from tests.raising import raises
+from tests.tables.retention.cases import Ahead, on
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 AT_ONCE = {"history_s": 0, "log_s": 0}
@@ -256,9 +257,7 @@ def test_what_a_pinned_view_rests_on_is_not_truncated(table):
     [(0, timedelta(minutes=10)), (3600, timedelta(hours=1)), (10**9, timedelta(days=1))],
     ids=["at least ten minutes", "the setting", "at most a day"],
 )
-def test_replaced_segments_stay_as_long_as_uncommitted_objects_and_readers_of_them_replay(
-    table, monkeypatch, orphan_age_s, least
-):
+def test_replaced_segments_stay_as_long_as_uncommitted_objects_and_readers_of_them_replay(table, orphan_age_s, least):
     settings = {"orphan_age_s": orphan_age_s, "history_s": 10**8, "log_s": 10**8}
     table.try_commit(AlterSettings(settings))
     table.log.tail.start_checkpoint()
@@ -268,11 +267,8 @@ def test_replaced_segments_stay_as_long_as_uncommitted_objects_and_readers_of_th
         table.write(rows(key))
         table.log.tail.start_checkpoint()
         table.log.wait_for_checkpoint()
-    started = table.storage.now()
-    swept = []
-    for age in (least - timedelta(minutes=1), least + timedelta(minutes=1)):
-        monkeypatch.setattr(type(table.storage), "now", lambda _, age=age: started + age)
-        swept.append(collect_garbage(table).checkpoint_segments)
+    ages = (least - timedelta(minutes=1), least + timedelta(minutes=1))
+    swept = [collect_garbage(on(table, Ahead(table.storage, age))).checkpoint_segments for age in ages]
     assert swept[0] == 0
     assert swept[1] > 0
     assert keys_of(held) == [1, 2, 3]

@@ -5,10 +5,11 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
-from lakebed.errors import AccessError, Code, DamagedError, ExistsError, NotFoundError, StorageError
+from lakebed.errors import AccessError, Code, DamagedError, ExistsError, NotFoundError
 from lakebed.server.security import stored
 from lakebed.server.security.principal import Permission
 from lakebed.server.security.roles import Role
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.clocks import set_clock
 from tests.raising import raises
 
@@ -96,19 +97,16 @@ def test_a_new_token_is_known_once_the_list_is_too_old(storage, time):
     assert access.principal_of(secret).name == "ann"
 
 
-def test_an_outage_of_the_store_is_survived_for_a_while(storage, time, monkeypatch):
+def test_an_outage_of_the_store_is_survived_for_a_while(storage, time):
     _, secret = stored.create_token(storage, "ann", ["read"])
-    access = stored.AccessList(storage)
+    failing = FaultyStorage(storage, FaultPlan([]))
+    access = stored.AccessList(failing)
     access.principal_of(secret)
-
-    def fail(_):
-        raise lakebed.errors.Code.STORE_UNAVAILABLE("the store is gone", transient=True)
-
-    monkeypatch.setattr(type(storage), "list", lambda self, prefix: fail(prefix))
+    failing.plan = FaultPlan([Rule(Fault.FAIL_BEFORE, "list")])
     time.passed = stored.OUTAGE_MAX_S - 1
     assert access.principal_of(secret).name == "ann"
     time.passed = stored.OUTAGE_MAX_S
-    with pytest.raises(StorageError, match="the store is gone"):
+    with raises(Code.STORE_UNAVAILABLE):
         access.principal_of(secret)
 
 

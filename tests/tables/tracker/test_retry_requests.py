@@ -10,6 +10,7 @@ import pytest
 import lakebed
 from lakebed import clock
 from lakebed.table.tracker.runs import request_retry, requested_retries, settle_retries, trim_records
+from tests.tables.retention.cases import Ahead
 
 
 def test_a_request_is_found_until_it_is_settled(tmp_path: Path) -> None:
@@ -32,11 +33,10 @@ def test_only_ids_can_be_asked_for(tmp_path: Path, run: str) -> None:
     assert requested_retries(storage) == frozenset()
 
 
-def test_requests_that_no_service_took_are_trimmed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_that_no_service_took_are_trimmed(tmp_path: Path) -> None:
     storage = lakebed.create(tmp_path / "lake").storage
     request_retry(storage, clock.new_id())
     assert trim_records(storage, kept_s=7 * 86_400.0) == 0
-    later = storage.now() + timedelta(hours=1, seconds=1)
-    monkeypatch.setattr(type(storage), "now", lambda _: later)
-    assert trim_records(storage, kept_s=7 * 86_400.0) == 1
+    later = Ahead(storage, timedelta(hours=1, seconds=1))
+    assert trim_records(later, kept_s=7 * 86_400.0) == 1
     assert requested_retries(storage) == frozenset()

@@ -307,6 +307,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     columns: Sequence[str] | None = None,
     where: str | None = None,
     removed_rows: bool = False,
+    held_bytes_max: int = HELD_BYTES_MAX,
 ) -> tuple[Schema, RowStream]:
     """As :meth:`lakebed.table.table.Table.changes`, with stored rows, and their schema. ``removed_rows``: a removed
     range is returned as a delete of each removed row, for readers who may not see the range.
@@ -323,7 +324,7 @@ def changes(  # noqa: PLR0913 - from where to where, and what of it: each is the
     is_there = newest.earliest_retained_version <= last < newest.version and last
     present = table.at(version=last).state if is_there else newest
     feed = Feed.of(table, present, present.created.codec.encode_ranges(ranges), columns, where)
-    feed = replace(feed, removed_rows=removed_rows)
+    feed = replace(feed, removed_rows=removed_rows, held_bytes_max=held_bytes_max)
     return feed.schema, feed.stream(known if known.version == first > 0 else None, first, last)
 
 
@@ -374,6 +375,7 @@ class Feed:
     scope: Scope
     where: Predicate | None
     removed_rows: bool = False
+    held_bytes_max: int = HELD_BYTES_MAX
 
     @classmethod
     def of(
@@ -489,7 +491,8 @@ class Feed:
     def _differences(
         self, change: VersionChange, before: Iterable[pa.RecordBatch], after: Iterable[pa.RecordBatch]
     ) -> Generator[pa.RecordBatch]:
-        for rows, kinds in differences(iter(before), iter(after), change.key, merged=change.merges):
+        streams = iter(before), iter(after)
+        for rows, kinds in differences(*streams, change.key, merged=change.merges, held_bytes_max=self.held_bytes_max):
             yield change_rows(rows, kinds, change.version, self.arrow)
 
     def _kept(self, rows: pa.Table, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -64,11 +64,19 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.table.table import Table
 
-JOBS_MAX = 10_000
-"""Maximum files of one rewrite. All become visible by one entry, which has about a kilobyte for each."""
 
-WAIT_S = 600.0
-"""The longest wait of a rewrite for a job that holds one of its files."""
+@dataclass(frozen=True, slots=True)
+class RewriteLimits:
+    """The limits of one rewrite."""
+
+    files_max: int = 10_000
+    """All files become visible by one entry, which has about a kilobyte for each."""
+
+    wait_s: float = 600.0
+    """The longest wait for a job that holds one of the files."""
+
+
+LIMITS = RewriteLimits()
 
 PAUSE_S, PAUSE_MAX_S = 0.05, 2.0
 
@@ -83,6 +91,7 @@ class Claims:
     scope: RewriteScope
     cores: int
     check: Callable[[], None]
+    limits: RewriteLimits = LIMITS
     jobs: dict[str, FileRewrite] = field(default_factory=dict)
 
     def take(self) -> None:
@@ -92,7 +101,7 @@ class Claims:
         """
         # The clock of the store dates the files.
         began_us = to_us(self.table.storage.now())
-        end, pause = clock.monotonic_s() + WAIT_S, PAUSE_S
+        end, pause = clock.monotonic_s() + self.limits.wait_s, PAUSE_S
         while True:
             self.check()
             state = self.table.state()
@@ -143,10 +152,11 @@ class Claims:
         version_of(outcome, f"table {self.table.name}")
 
     def _check_count(self, count: int) -> None:
-        if count > JOBS_MAX:
+        if count > self.limits.files_max:
             raise Code.LIMIT_REACHED(
-                f"a rewrite of table {self.table.name} would concern {count:,} files, and {JOBS_MAX:,} can change "
-                "together: compact the table first, or rewrite one range of keys after another"
+                f"a rewrite of table {self.table.name} would concern {count:,} files, and "
+                f"{self.limits.files_max:,} can change together: compact the table first, or rewrite one range of keys "
+                "after another"
             )
 
     def _check_others(self, claimed: Iterable[list[str]]) -> None:
@@ -162,9 +172,9 @@ class Claims:
     def _held_up(self, claimed: Mapping[int, Sequence[str]]) -> Error:
         job = next((names[0] for names in claimed.values()), "of compactions, one after another,")
         return Code.JOB_CONFLICT(
-            f"job {job} of table {self.table.name} still holds files of the rewrite after {WAIT_S:.0f} s; nothing was "
-            "changed. Rewrite again when it has ended; if its process died on another host, it is closed after "
-            "job_deadline_s",
+            f"job {job} of table {self.table.name} still holds files of the rewrite after "
+            f"{self.limits.wait_s:.0f} s; nothing was changed. Rewrite again when it has ended; if its process died on "
+            "another host, it is closed after job_deadline_s",
             job=job,
         )
 
@@ -224,6 +234,7 @@ class PreparedRewrite:
     layout: Layout
     version: int
     planned: tuple[FileRewrite, ...]
+    limits: RewriteLimits = LIMITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +309,7 @@ def rewrite(
         RejectedError: another rewrite is under way, or the table was changed so that this one cannot be committed.
         ContentionError, UnknownOutcomeError, StorageError: the log. Except for an unknown outcome nothing was changed.
     """
-    claims = Claims(table, prepared.scope, cores, check)
+    claims = Claims(table, prepared.scope, cores, check, prepared.limits)
     progress = _Progress()
     try:
         claims.take()
