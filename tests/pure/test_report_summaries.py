@@ -6,6 +6,7 @@ import pytest
 
 from lakebed.errors import Code
 from lakebed.upkeep.compaction.run import CompactionReport
+from lakebed.upkeep.export.query_result import StatementReport
 from lakebed.upkeep.export.run import ExportReport
 from lakebed.upkeep.ingest_jobs import FailedRequest, IngestReport
 from lakebed.upkeep.migration.run import MigrationReport
@@ -36,6 +37,7 @@ COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), No
         (AttachReport("t", 0, 0, 0, 4, repeated=True), "attached before; nothing was added"),
         (MigrationReport("t", 4, "/src", "9", 8, 8), "8 rows migrated, of version 9 there; as many as the source says"),
         (ExportReport("t", 4, "s3://b/out", 8, 1, KIB), "8 rows exported as 1 file of 1.0 KiB to s3://b/out"),
+        (StatementReport("s3://b/out", 8, 1, KIB, {"t": 4}), "8 rows exported as 1 file of 1.0 KiB to s3://b/out"),
         (SplitReport("t", (SplitPartitionReport(1, 2),), (), 4), "1 partition cut"),
         (JoinReport("t", ((1, 2), (4, 5)), (), 4), "2 groups of partitions became one each"),
         (COMPACTED, "5 files became 3, 2 runs concatenated"),

@@ -22,11 +22,13 @@ from lakebed.cli import options
 from lakebed.cli.grammar import byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
 from lakebed.cli.invocation import Invocation
+from lakebed.cli.progress import open_pipeline
 from lakebed.engine.tokens import quoted_name, split_statements, tokens_of
 from lakebed.errors import Code, Error
 from lakebed.model.checks import check_seconds
 from lakebed.model.documents import load
 from lakebed.model.json_values import json_text
+from lakebed.upkeep.export.plan import FORMATS as EXPORT_FORMATS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -57,6 +59,12 @@ if TYPE_CHECKING:
     multiple=True,
     help="A value for ? or $1; NAME=VALUE for $name. May be repeated.",
 )
+@click.option("--export", "url", metavar="URL", help="Write the rows as files to an empty folder, as export does.")
+@click.option(
+    "--export-format",
+    type=click.Choice(EXPORT_FORMATS),
+    help="With --export: the files' format. Default: parquet.",
+)
 @options.row_format
 def sql(
     cli: Invocation,
@@ -65,6 +73,8 @@ def sql(
     memory_limit: int | None,
     timeout: float | None,
     given: tuple[str, ...],
+    url: str | None,
+    export_format: str | None,
 ) -> None:
     """Print the rows of a query over any tables, or prompt for queries.
 
@@ -79,6 +89,16 @@ def sql(
     check_seconds("--timeout", timeout)
     if given and statement is None:
         raise Code.ARGUMENTS_CONFLICT("--param goes with a statement on the command line")
+    if export_format is not None and url is None:
+        raise Code.ARGUMENTS_CONFLICT("--export-format goes with --export URL")
+    if url is not None:
+        if statement is None or memory_limit is not None or timeout is not None:
+            raise Code.ARGUMENTS_CONFLICT("--export goes with a statement, without --memory-limit and --timeout")
+        parameters = _parameters(statement, given) if given else None
+        with open_pipeline(cli, "this-thread") as pipeline:
+            report = pipeline.export_sql(statement, url, format=export_format or "parquet", parameters=parameters)
+        out.document(report, [report.summary])
+        return
     lake = cli.instance()
 
     def answer(query: str) -> None:

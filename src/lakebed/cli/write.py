@@ -340,6 +340,7 @@ def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str
 @options.where
 @click.option("--format", type=click.Choice(EXPORT_FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", metavar="N", type=int, help="At most this many files. Default: by file_bytes.")
+@options.columns
 @options.at
 @options.launcher
 def export(

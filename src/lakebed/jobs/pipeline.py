@@ -26,15 +26,16 @@ from lakebed.jobs.job_progress import Callback, CallProgress
 from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.maintain import Maintenance, MaintenanceReport
 from lakebed.jobs.tasks import check_seen, place_of
-from lakebed.model.checks import check_method, tuple_of
+from lakebed.model.checks import check_method, check_text, tuple_of
 from lakebed.model.foreign_errors import package_missing
-from lakebed.model.operations import kind_of_call
+from lakebed.model.operations import WorkKind, kind_of_call
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.table.tracker.recorder import noting
 from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.run import CompactionReport
+from lakebed.upkeep.export.query_result import StatementReport, export_statement
 from lakebed.upkeep.export.run import ExportReport, ExportRequest
 from lakebed.upkeep.ingest_jobs import IngestReport
 from lakebed.upkeep.publish.run import PublishReport
@@ -47,6 +48,7 @@ from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.plan import Method, method_of
 
 if TYPE_CHECKING:
+    from lakebed.engine.statement_parameters import Parameters
     from lakebed.model.keys import KeyRange
     from lakebed.upkeep.migration.foreign_table import ForeignTable
     from lakebed.upkeep.migration.run import MigrationReport, Selection
@@ -320,6 +322,7 @@ class Pipeline:
         where: str | None = None,
         format: str = "parquet",
         partitions: int | None = None,
+        columns: Sequence[str] | None = None,
         at: int | None = None,
         progress: Callback | None = None,
     ) -> ExportReport:
@@ -327,19 +330,45 @@ class Pipeline:
 
         The rows are those of the version ``at``, by default the latest, which is pinned meanwhile. ``where`` is a
         predicate in SQL over the columns; ``format`` is parquet, csv or json; ``partitions`` is the largest number of
-        files. The export is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names the schema, and each file
-        with its rows and digest. The storage options are those of the instance if the URL is of the same kind of store;
-        otherwise the environment needs the credentials.
+        files. ``columns`` are written in that order, by default all; only Parquet files with all columns can be
+        attached to a table. The export is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names the schema,
+        and each file with its rows and digest. The storage options are those of the instance if the URL is of the same
+        kind of store; otherwise the environment needs the credentials.
 
         Raises:
-            UsageError: an unknown format, an invalid predicate, fewer than one partition, an invalid URL.
+            UsageError: an unknown format or column, an invalid predicate, fewer than one partition, an invalid URL.
             BadKeyError: a range that does not fit the key.
             ExistsError: the folder is not empty.
             NotRetainedError: files of that version may be deleted.
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
-        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions)
+        wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions, columns)
         return self.maintenance(table, progress).export(place_of(url, self.instance), wanted, at)
+
+    def export_sql(
+        self, statement: str, url: str, *, format: str = "parquet", parameters: Parameters | None = None
+    ) -> StatementReport:
+        """Write the rows of a query in SQL as files of about 128 MiB in an empty folder.
+
+        The statement and ``parameters`` are those of :meth:`lakebed.Instance.sql`; it runs in this process. The export
+        is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names each file with its rows and digest, in the
+        order of the rows. The versions that the statement reads are pinned meanwhile.
+
+        Raises:
+            UsageError: an invalid statement, an unknown format or one that cannot hold the columns, an invalid URL.
+            NotFoundError: no such table, tag or version.
+            ExistsError: the folder is not empty.
+        """
+        check_text("statement", statement)
+        from lakebed.engine.statement_parameters import with_parameters
+
+        text, target = with_parameters(statement, parameters), place_of(url, self.instance)
+
+        def export() -> StatementReport:
+            with self.instance.tracker.running(Begun(operation=WorkKind.EXPORT)) as run:
+                return run.reported(export_statement(self.instance, text, target.connect(), format))
+
+        return call(export, self.call_thread)
 
     @interruptible
     def erase_report(

@@ -55,6 +55,7 @@ WORDS: dict[str, list[str]] = {
     "get --keys": ["get", "readings", "--keys", "{keys}"],
     "scan": ["scan", "readings"],
     "sql": ["sql", "SELECT place, reading FROM readings"],
+    "sql --export": ["sql", "SELECT place, reading FROM readings", "--export", "{empty}"],
     "count": ["count", "readings"],
     "sample": ["sample", "readings", "2"],
     "tail": ["tail", "readings", "--since", "0"],
@@ -184,7 +185,8 @@ def test_the_output_has_the_documented_shape(
     shutil.copytree(lake, url)
     if command == "view refresh":
         assert cli(*VIEW).code == 0
-    ran = cli("--json", *(word.format(**given, token=random_token()) for word in WORDS[command]))
+    words = [word.format(**given, token=random_token(), empty=f"{url}-out") for word in WORDS[command]]
+    ran = cli("--json", *words)
     assert ran.code == 0, ran.err
     documents = ran.lines
     assert documents

@@ -1,5 +1,6 @@
 """Exports of real tables to real folders, their tasks run here: what a reader of the folder finds in any case."""
 
+import io
 import json
 import subprocess
 import sys
@@ -13,11 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import KeyRange
+from lakebed import Aggregate, Custom, First, Generated, KeyRange, Latest
 from lakebed.errors import Code, ExistsError, StorageError, UsageError
 from lakebed.model.schema import Schema
 from lakebed.storage import connect
-from lakebed.upkeep.export.publication import MANIFEST, SUCCESS
+from lakebed.upkeep.export.publication import MANIFEST, SUCCESS, names_of, read_published
 from lakebed.upkeep.export.run import ExportRequest, export, run_export_task
 from tests.raising import raises
 
@@ -36,6 +37,64 @@ def table(tmp_path):
 @pytest.fixture
 def target(tmp_path):
     return connect(tmp_path / "out")
+
+
+@pytest.mark.parametrize("format", ["parquet", "csv", "json"])
+@pytest.mark.parametrize("where", [None, "part = 1 AND at IS NOT NULL"])
+def test_columns_are_written_in_their_order(table, target, tmp_path, format, where):
+    report = exported(table, target, tmp_path, columns=["note", "userId"], where=where, format=format)
+    expected = table.scan(columns=["note", "userId"], where=where).read_all()
+    assert report.rows == expected.num_rows
+    manifest = read_published(target)
+    assert manifest["columns"] == ["note", "userId"]
+    found = [target.get(name) for name in names_of(manifest)]
+    if format == "parquet":
+        assert pa.concat_tables(pq.read_table(io.BytesIO(data)) for data in found).equals(expected)
+    elif format == "csv":
+        assert found[0].splitlines()[0] == b'"note","userId"'
+    else:
+        assert all(json.loads(line).keys() <= {"note", "userId"} for data in found for line in data.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"),
+    [
+        (Latest(), [3, 2]),
+        (First(), [1, 2]),
+        (Aggregate({"v": "sum", "w": "last"}), [4, 2]),
+        (Custom(sql="SELECT k, max(v) AS v, min(w) AS w FROM rows GROUP BY k"), [3, 2]),
+    ],
+    ids=str,
+)
+def test_columns_of_merged_rows_are_those_of_whole_rows(tmp_path, target, mode, expected):
+    schema = Schema({"k": "string"}, values={"v": "int64", "w": "string"})
+    made = lakebed.create(tmp_path / "merged").create_table("m", schema, merge=mode)
+    made.write(pa.table({"k": ["a", "b"], "v": [1, 2], "w": ["x", "y"]}))
+    made.write(pa.table({"k": ["a"], "v": [3], "w": ["z"]}))
+    exported(made, target, tmp_path, columns=["v"])
+    (name,) = names_of(read_published(target))
+    assert pq.read_table(io.BytesIO(target.get(name))).to_pydict() == {"v": expected}
+
+
+def test_keys_that_are_generated_can_be_exported_alone(tmp_path, target):
+    schema = Schema({"half": Generated("int64", "whole / 2")}, values={"whole": "int64", "w": "string"})
+    made = lakebed.create(tmp_path / "generated").create_table("g", schema)
+    made.write(pa.table({"whole": [4, 2], "w": ["x", "y"]}))
+    exported(made, target, tmp_path, columns=["w", "half"])
+    (name,) = names_of(read_published(target))
+    assert pq.read_table(io.BytesIO(target.get(name))).to_pydict() == {"w": ["y", "x"], "half": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [(["nope"], "unknown column 'nope'"), ([], "no column is named"), (["at", "at"], "named twice"), ("at", "a list")],
+)
+def test_columns_that_are_none_of_the_table_are_refused_before_anything_is_written(
+    table, target, tmp_path, columns, message
+):
+    with pytest.raises(UsageError, match=message):
+        exported(table, target, tmp_path, columns=columns)
+    assert not list(target.list(""))
 
 
 def rows(numbers):

@@ -5,7 +5,9 @@ reader, and skips files and pages that the query does not need (:func:`run_query
 stream, which is written file by file (:func:`write_stream`). Several services may run a query, each under an export id
 of its own that begins with the query's id; the first to publish gives the result.
 
-Core types: :class:`ScanQuery`, :class:`QueryTask`, :class:`QueryResult`.
+A statement can also be exported by the process of the caller (:func:`export_statement`).
+
+Core types: :class:`ScanQuery`, :class:`QueryTask`, :class:`QueryResult`, :class:`StatementReport`.
 
 Errors: those of a scan; ExistsError if the target has other files.
 """
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -22,17 +24,23 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.documents import reading
+from lakebed.model.reports import WorkReport
 from lakebed.model.state.catalog import CatalogTable
+from lakebed.model.wording import count_text, size_text
+from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.read.rows.plan import coarser, plan
 from lakebed.read.rows.summaries import load_summaries
 from lakebed.read.snapshot.row_views import raw_choice
 from lakebed.read.snapshot.snapshot import Snapshot
 from lakebed.storage.disk_space import scratch_folder
+from lakebed.table.instance import table_in
 from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.upkeep.export.publication import (
     ExportedFile,
+    check_empty,
     names_of,
     publish,
     read_published,
@@ -139,7 +147,9 @@ def plan_query(table: Table, snapshot: Snapshot, wanted: ScanQuery, cores: int) 
         narrowed, keys = narrow(wanted.ranges, opened.predicate.parts, snapshot.schema)
         planned = coarser(plan(snapshot.state, narrowed, keys), wanted.ranges, ROWS_A_CELL)
     held = cells(snapshot.state, planned)
-    count = 1 if wanted.limit is not None else parts_wanted(held, table.settings_in_force().file_bytes, cores)
+    # A predicate may take longer than its bytes suggest: each core gets a part, if there are as many partitions.
+    by_bytes = parts_wanted(held, table.settings_in_force().file_bytes, cores)
+    count = 1 if wanted.limit is not None else max(by_bytes, min(cores, len(planned.partitions)))
     summaries = load_summaries(table.storage, table.id, unweighed(held, count).values(), snapshot.schema)
     parts = share_out(held, summaries, count)
     size_bytes = sum(cell.size_bytes for part in parts for cell in part)
@@ -210,6 +220,69 @@ def write_stream(
                     files.append(send(file, attempt.export_id, len(files), attempt.target))
             progress(done)
         return _published(attempt, arrow, files)
+
+
+@dataclass(frozen=True, slots=True)
+class StatementReport(WorkReport):
+    """The rows of a statement, in ``files`` below ``url``. ``tables`` are those that it read, and their versions."""
+
+    url: str
+    rows: int
+    files: int
+    size_bytes: int
+    tables: Mapping[str, int]
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        files = f"{count_text(self.files, 'file')} of {size_text(self.size_bytes)}"
+        return f"{count_text(self.rows, 'row')} exported as {files} to {self.url}"
+
+    @property
+    def committed(self) -> None:
+        """None: no table was changed."""
+        return None
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """The rows that were written, and the bytes of their files."""
+        return self.rows, self.size_bytes
+
+
+def export_statement(
+    instance: Instance, statement: str, target: Storage, format: str, progress: Callable[[int], None] = lambda _: None
+) -> StatementReport:
+    """Write the rows of a statement in SQL below the root of ``target``, which must be empty: all of them, or none.
+
+    The versions that it reads are pinned meanwhile, and the folder is recorded as a copy of each table.
+
+    Raises UsageError for an invalid statement, an unknown format, or one that cannot hold the columns; NotFoundError
+    for a table that there is not; ExistsError if there is something at the target.
+    """
+    from lakebed.read.sql.query import SqlEngine
+
+    read: dict[str, Snapshot] = {}
+
+    def snapshot_named(name: str) -> Snapshot | None:
+        snapshot = instance.snapshot_named(name)
+        if snapshot is not None:
+            read[name] = snapshot
+        return snapshot
+
+    attempt = Attempt(clock.new_id(), 1, target, format)
+    limit_bytes = instance.sql_pool_bytes()
+    with ExitStack() as held:
+        rows = held.enter_context(closing(SqlEngine(snapshot_named, instance.tables).run(statement, limit_bytes)))
+        check_format(format, rows.schema)
+        check_empty(target)
+        for name, snapshot in read.items():
+            table = instance.table(table_in(name))
+            held.enter_context(table.pin(snapshot.version))
+            record_copy(instance.storage, table.id, CopyKind.QUERY, target.url, snapshot.version)
+        folder = held.enter_context(scratch_folder("export"))
+        result = write_stream(rows, attempt, folder, memory_limit_bytes=limit_bytes, progress=progress)
+    tables = {name: snapshot.version for name, snapshot in sorted(read.items())}
+    return StatementReport(target.url, result.rows, len(result.files), result.size_bytes, tables)
 
 
 def result_at(target: Storage, query_id: str) -> QueryResult | None:

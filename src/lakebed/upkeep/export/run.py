@@ -6,8 +6,8 @@ manifest (:mod:`lakebed.upkeep.export.publication`).
 The version is pinned while tasks run. Every input is verified against its digest, and the number of rows is checked if
 all partitions are exported whole and counted exactly.
 
-Parquet files are like data files, so that they can be attached to a table; for CSV and JSON see
-:mod:`lakebed.upkeep.export.run`.
+Parquet files with all columns are like data files, so that they can be attached to a table; those with some are plain
+Parquet. For CSV and JSON see :mod:`lakebed.upkeep.export.run`.
 
 Core types: :class:`ExportRequest`, :class:`ExportTask`, :class:`ExportReport`.
 
@@ -41,7 +41,7 @@ from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.layout import ONE_FILE_BYTES, Layout
 from lakebed.files.parquet.sizes import gather
 from lakebed.model.arrays import empty_batch
-from lakebed.model.checks import is_whole, shown
+from lakebed.model.checks import is_whole, repeated_names, shown
 from lakebed.model.extension_values import texts_of_uuids
 from lakebed.model.files import data_name
 from lakebed.model.iso_times import has_expanded_years, may_expand
@@ -49,6 +49,7 @@ from lakebed.model.json_values import encode_array
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.reports import WorkReport
+from lakebed.model.schema import Schema
 from lakebed.model.type_names import JSON, UUID
 from lakebed.model.types import is_binary, with_inner
 from lakebed.model.wording import count_text, size_text
@@ -61,6 +62,7 @@ from lakebed.upkeep.export.publication import ExportedFile, LocalFile, check_emp
 from lakebed.write import batches as runner
 
 if TYPE_CHECKING:
+    from lakebed.engine.predicate import Predicate
     from lakebed.model.merge_modes import MergeMode
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
@@ -214,20 +216,23 @@ class ExportRequest:
     """The rows to export: those with a key in any of the ranges (without ranges: all) for which ``where`` is true.
 
     ``where`` is a predicate in SQL over the table's columns. ``partitions`` is the maximum number of files; the default
-    is one per ``file_bytes`` (a setting) or one per core.
+    is one per ``file_bytes`` (a setting) or one per core. ``columns`` are the names of those that are written, in this
+    order; by default all.
     """
 
     ranges: tuple[KeyRange, ...] = ()
     where: str | None = None
     format: str = "parquet"
     partitions: int | None = None
+    columns: Sequence[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ExportTask:
     """Write the rows of these cells, which are consecutive in key order, as one file of an export.
 
-    ``shown`` is the predicate of visible rows; empty if all are. Rows are merged by ``mode``.
+    ``shown`` is the predicate of visible rows; empty if all are. Rows are merged by ``mode``. ``columns`` are those to
+    write; None: all.
     """
 
     export: str
@@ -240,6 +245,7 @@ class ExportTask:
     memory_limit_bytes: int
     shown: str = ""
     mode: MergeMode = KEEP_ALL
+    columns: tuple[str, ...] | None = None
 
     @property
     def rows(self) -> int:
@@ -296,19 +302,22 @@ def export(  # noqa: PLR0913 - what, where to, which rows, and who runs the task
     ``cores`` returns how many tasks run at once. It is called after all checks, because to count them may start Spark.
 
     Raises:
-        UsageError: an unknown format, one that cannot hold the schema, an invalid predicate, fewer than one partition.
+        UsageError: an unknown format or column, a column named twice, a format that cannot hold the columns, an invalid
+            predicate, fewer than one partition.
         BadKeyError: a range that does not fit the key.
         ExistsError: there is something at the target.
         DamagedError: an input is not what was written; names it. Nothing is left at the target.
     """
-    check_format(wanted.format, snapshot.schema.arrow)
+    columns = _columns(snapshot.schema, wanted.columns)
+    check_format(wanted.format, _projected(snapshot.schema, columns))
     if wanted.partitions is not None and not is_whole(wanted.partitions, 1):
         raise Code.ARGUMENT_INVALID(f"partitions = {shown(wanted.partitions)}: must be a whole number, 1 or more")
     planned, _ = snapshot.planned(snapshot.encoded(wanted.ranges), wanted.where, rows_a_range=ROWS_A_CELL)
     check_empty(target)
     held = cells(snapshot.state, planned)
     export_id = clock.new_id()
-    tasks = _tasks(table, snapshot, wanted, _parts(table, snapshot, held, wanted, cores), export_id)
+    parts = _parts(table, snapshot, held, wanted, cores)
+    tasks = [replace(task, columns=columns) for task in _tasks(table, snapshot, wanted, parts, export_id)]
     record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
     with withdrawn_on_failure(target, export_id):
         results = list(execute(tasks)) if tasks else []
@@ -332,6 +341,34 @@ def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch
 
 
 # -- within -----------------------------------------------------------------------------------------------------
+
+
+def _columns(schema: Schema, columns: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the columns to write; None: all, as a data file has them."""
+    if columns is None:
+        return None
+    names = schema.project(columns)
+    if repeated := repeated_names(names):
+        raise Code.ARGUMENT_INVALID(f"columns = {shown(list(names))}: {', '.join(repeated)} is named twice")
+    return names
+
+
+def _projected(schema: Schema, columns: tuple[str, ...] | None) -> pa.Schema:
+    return schema.arrow if columns is None else pa.schema([schema.arrow.field(name) for name in columns])
+
+
+def _read_schema(task: ExportTask, where: Predicate | None) -> Schema:
+    """Return the fields that have to be read: the keys, the columns to write, and those of the predicate."""
+    schema = task.layout.schema
+    if task.columns is None or task.mode.reads_whole_rows:
+        return schema
+    names = {*task.columns, *(where.columns if where else ())}
+    # Generated keys are stored like others, and the fields that they are computed from may be left out.
+    row_key, sort_key = (
+        tuple(replace(field, expression="", inputs=()) for field in part) for part in (schema.row_key, schema.sort_key)
+    )
+    values = tuple(field for field in schema.values if field.name in names)
+    return Schema(row_key, sort_key, values, version=schema.version)
 
 
 def _parts(
@@ -360,13 +397,17 @@ def _tasks(
 def _write_task(task: ExportTask, rows: Generator[pa.RecordBatch], scratch: Path) -> LocalFile | None:
     """Return the rows as a file; None without rows."""
     limit_bytes, layout = task.memory_limit_bytes, task.layout
-    if task.format == "parquet":
+    if task.format == "parquet" and task.columns is None:
         one = replace(layout, file_bytes=ONE_FILE_BYTES)
         files = write_run(rows, one, scratch, rows_estimate=task.rows, memory_limit_bytes=limit_bytes)
         assert len(files) <= 1, "one file has room for all rows"
         return LocalFile(files[0].path, files[0].rows) if files else None
-    fitted = (as_schema(batch, layout.schema) for batch in rows)
-    file = write_rows(fitted, layout.schema.arrow, task.format, scratch, memory_limit_bytes=limit_bytes)
+    if task.columns is None:
+        fitted = (as_schema(batch, layout.schema) for batch in rows)
+    else:
+        fitted = (batch.select(list(task.columns)) for batch in rows)
+    arrow = _projected(layout.schema, task.columns)
+    file = write_rows(fitted, arrow, task.format, scratch, memory_limit_bytes=limit_bytes)
     return file if file.rows else None
 
 
@@ -375,9 +416,9 @@ def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> 
     from lakebed.files.sorting.merge import merge_stream
     from lakebed.read.rows.visible_rows import both
 
-    schema = task.layout.schema
     text = both(task.shown, task.where) if task.shown else task.where
-    where = None if text is None else check_where(text, schema.arrow)
+    where = None if text is None else check_where(text, task.layout.schema.arrow)
+    schema = _read_schema(task, where)
     for cell in task.cells:
         merged = is_merged(task.mode, cell.files)
         # A condition on another field must not be evaluated before the merge: it may exclude a row that replaces
@@ -393,7 +434,8 @@ def _rows_to_export(task: ExportTask, paths: dict[str, Path], scratch: Path) -> 
             mode=task.mode if merged else KEEP_ALL,
         )
         with closing(rows):
-            yield from rows if where is None or not above else (keep(batch, where) for batch in rows)
+            kept = rows if where is None or not above else (keep(batch, where) for batch in rows)
+            yield from kept if task.columns is None else (as_schema(batch, schema) for batch in kept)
 
 
 def _check_results(
@@ -414,12 +456,14 @@ def _manifest(
 ) -> dict[str, Any]:
     codec = snapshot.schema.codec
     encoded = [codec.encode_range(one) for one in wanted.ranges]
+    columns = {} if wanted.columns is None else {"columns": list(wanted.columns)}
     return {
         "export": export_id,
         "table": table.id,
         "name": table.name,
         "version": snapshot.version,
         "schema": snapshot.schema.to_json(),
+        **columns,
         "ranges": [[keys.min.hex(), None if keys.max is None else keys.max.hex()] for keys in encoded],
         "where": wanted.where,
         "file_format": wanted.format,
