@@ -168,7 +168,7 @@ def test_streams_are_read_as_far_as_they_are_compared(same):
     read = {"before": 0, "after": 0}
 
     def many(name, value):
-        for number in range(300):
+        for number in range(60):
             read[name] += 1
             yield pa.RecordBatch.from_pylist([{"k": f"{number:06d}", "s": 0, "t": value}], SCHEMA.arrow)
 
@@ -176,6 +176,6 @@ def test_streams_are_read_as_far_as_they_are_compared(same):
     rows = differences(many("before", "x"), many("after", "x" if same else "y"), SCHEMA.order, merged=True)
     for count, _ in enumerate(rows, 1):
         ahead.append(max(read.values()) - count)
-    assert read == {"before": 300, "after": 300}
-    assert len(ahead) == (0 if same else 300)
+    assert read == {"before": 60, "after": 60}
+    assert len(ahead) == (0 if same else 60)
     assert max(ahead, default=0) <= 2

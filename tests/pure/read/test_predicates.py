@@ -345,7 +345,7 @@ PREDICATES = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=settings.default.max_examples * 3, deadline=None)
 @given(PREDICATES)
 def test_no_row_that_passes_any_predicate_lies_outside_its_ranges(predicate):
     check(predicate, exactly=False)
