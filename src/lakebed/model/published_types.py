@@ -1,8 +1,8 @@
 """Which types of fields a table can have that is published as Apache Iceberg. Pure.
 
 A type is published if Iceberg has one of the same values, or a wider one, as which readers of Iceberg read the Parquet
-type that data files have: ``int8`` as ``int``, times in milliseconds as ones in microseconds. Others are refused by
-name, when the setting is made, when a schema is changed and when a table is created. Source: decision 0074.
+type that data files have: ``int8`` as ``int``. Others are refused by name, when the setting is made, when a schema is
+changed and when a table is created. Source: decision 0074.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def unpublished(schema: Schema) -> str | None:
 def _why_not(kind: pa.DataType) -> str | None:
     if pa.types.is_nested(kind):
         return "the inner columns of lists, structs and maps have no field ids in data files"
-    if pa.types.is_uint32(kind) or pa.types.is_uint64(kind):
-        return "Iceberg has no unsigned type, and no reader takes its files for a wider one: use int64"
+    if pa.types.is_unsigned_integer(kind):
+        return "Iceberg has no unsigned types, and Spark refuses them in data files: use int16, int32 or int64"
     if pa.types.is_float16(kind):
         return "Iceberg has no float of two bytes: widen the values to float"
     if pa.types.is_null(kind):
@@ -46,7 +46,8 @@ def _why_not(kind: pa.DataType) -> str | None:
         return "Iceberg has no durations: use int64"
     if pa.types.is_time(kind) and kind.unit != "us":
         return "Iceberg has times of day in microseconds: use time64[us]"
-    if pa.types.is_timestamp(kind) and kind.unit == "ns":
+    if pa.types.is_timestamp(kind) and kind.unit != "us":
+        # Spark's reader of Iceberg takes milliseconds for microseconds.
         return "Iceberg has timestamps in microseconds: use timestamp[us]"
     if pa.types.is_timestamp(kind) and kind.tz is not None and kind.tz not in UTC_NAMES:
         return "Iceberg has timestamps in UTC: use timestamp[us, tz=UTC]"

@@ -18,7 +18,7 @@ from lakebed.upkeep.publish.run import current, publish
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "string", "at": "timestamp[ms]"})
+SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "string", "at": "timestamp[us]"})
 
 
 @pytest.fixture
@@ -73,7 +73,9 @@ def test_metadata_of_another_writer_is_refused(table: lakebed.Table) -> None:
         publish(table)
 
 
-@pytest.mark.parametrize("kind", ["uint32", "uint64", "halffloat", "null", "list<int64>", "json", "time32[s]"])
+@pytest.mark.parametrize(
+    "kind", ["uint8", "uint64", "timestamp[ms]", "halffloat", "null", "list<int64>", "json", "time32[s]"]
+)
 def test_a_type_that_iceberg_lacks_is_refused_by_name(tmp_path: Path, kind: str) -> None:
     lake = lakebed.create(str(tmp_path / "lake"))
     table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": kind}))

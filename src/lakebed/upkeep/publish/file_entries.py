@@ -100,8 +100,6 @@ def _value(kind: pa.DataType, physical: Any) -> Any:
 
 def _bound(kind: pa.DataType, value: Any, *, up: bool) -> bytes | None:
     """Return a value as a lower bound, or an upper one, in Iceberg's encoding; None: it has none."""
-    if pa.types.is_timestamp(kind):
-        return struct.pack("<q", value if kind.unit == "us" else value * 1000)
     if pa.types.is_decimal(kind):
         # The fewest bytes of the two's complement.
         return value.to_bytes(((value + (value < 0)).bit_length() + 8) // 8, "big", signed=True)  # type: ignore[no-any-return]

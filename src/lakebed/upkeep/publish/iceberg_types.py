@@ -71,8 +71,7 @@ def sort_order(schema: Schema) -> SortOrder:
 def iceberg_type(kind: pa.DataType) -> PrimitiveType:
     """Return the type with all values of ours, which must be one that can be published."""
     if pa.types.is_integer(kind):
-        signed = pa.types.is_signed_integer(kind)
-        return IntegerType() if kind.bit_width + (not signed) <= _INT_BITS else LongType()
+        return IntegerType() if kind.bit_width <= _INT_BITS else LongType()
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
     if pa.types.is_timestamp(kind):
