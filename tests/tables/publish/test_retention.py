@@ -139,3 +139,13 @@ def test_a_publisher_whose_files_were_collected_meanwhile_publishes_the_next_ver
     found = current(table)
     assert found is not None
     assert len(StaticTable.from_metadata(found.metadata_location).metadata.snapshots) == 1
+
+
+def test_an_erasure_report_counts_manifests_with_bounds(lake: lakebed.Instance, table: lakebed.Table) -> None:
+    table.write(rows(0, 10))
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        before = pipeline.erase_report("t", where="k = 3").not_searched
+        publish(table)
+        after = pipeline.erase_report("t", where="k = 3").not_searched
+    (text,) = set(after) - set(before)
+    assert text.startswith("2 objects of the published table")

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, NotRetainedError, UsageError
 from lakebed.log import entry as entries
-from lakebed.model.files import data_folder, data_name, query_object, summary_name, table_prefix
+from lakebed.model.files import data_folder, data_name, parts_folder, query_object, summary_name, table_prefix
 from lakebed.model.html_tables import FactsView
 from lakebed.model.state.machine import TABLE
 from lakebed.read.inspect.history import read_copies
@@ -273,11 +273,13 @@ _KEYS_UNKNOWN = (
 
 
 def _texts(table: Table, state: TableState) -> tuple[str, ...]:
-    """Return the texts in the log that may quote a value."""
+    """Return what may quote a value besides the objects that are searched: texts in the log, published bounds."""
     failures = sum(1 for _ in read_failures(table.storage, table.id))
     rejected = len(state.rejected)
     found = [f"{failures} records of failed calls, which quote values (lakebed history --failures)"] if failures else []
     found += [f"{rejected} rejected requests, whose reasons quote values (lakebed requests list)"] if rejected else []
+    parts = sum(1 for _ in table.storage.list(parts_folder(table.id)))
+    found += [f"{parts} objects of the published table, which have bounds of columns (docs/open.md)"] if parts else []
     return tuple(found)
 
 
