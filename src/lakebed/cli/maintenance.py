@@ -33,8 +33,10 @@ from lakebed.write.requests import Standing, WithdrawReport
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from lakebed.table.table import Table
     from lakebed.upkeep.compaction.run import CompactionReport
     from lakebed.upkeep.ingest_jobs import IngestReport
+    from lakebed.upkeep.publish.catalogs import CatalogEntry, Target
     from lakebed.upkeep.retention.orphans import DroppedReport, OrphanReport
     from lakebed.upkeep.retention.run import GcReport
     from lakebed.upkeep.splitting.plan import SmallPartitions
@@ -266,14 +268,28 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 @click.option(
     "--raw/--merged", default=None, help="All stored rows, or those of the table. Default: as it was published before."
 )
-def publish(cli: Invocation, *, table: str, compact: bool, raw: bool | None) -> None:
+@options.iceberg_catalogs("--catalog", "Push it to this catalog as well, of PyIceberg's")
+def publish(cli: Invocation, *, table: str, compact: bool, raw: bool | None, catalogs: tuple[str, ...]) -> None:
     """Publish the latest version of a table as Apache Iceberg, which other engines read in place.
 
     The table needs the setting publish=iceberg; a service publishes such tables by itself. Prints the metadata file.
     """
+    targets = options.targets(catalogs)
     with open_pipeline(cli) as pipeline:
         report = pipeline.publish(table, compact=compact, raw=raw)
-    cli.out.document(report, [report_line(report)])
+        entries = [_pushed(cli.instance().table(table), one) for one in targets]
+    lines = [f"table {one.table} of catalog {one.catalog} names {one.metadata_location}" for one in entries]
+    cli.out.document({**plain(report), "catalogs": [plain(one) for one in entries]}, [report_line(report), *lines])
+
+
+def _pushed(table: Table, target: Target) -> CatalogEntry:
+    from lakebed.upkeep.publish.catalogs import push
+    from lakebed.upkeep.publish.run import current
+
+    published = current(table)
+    if published is None:
+        raise Code.NOT_PUBLISHED(f"table {table.name} has no rows to publish yet; write some first", table=table.name)
+    return push(published, table.name, target)
 
 
 # -- lakebed gc ----------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
     from lakebed.table.table import Table
+    from lakebed.upkeep.publish.catalogs import Target
 
 Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
@@ -46,6 +47,19 @@ at = click.option("--at", metavar="WHEN", help=_AT, shell_complete=completions.t
 reverse = click.option("--reverse", is_flag=True, help="Return the last row first.")
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, without doing it.")
 yes = click.option("--yes", is_flag=True, help="Do not ask.")
+
+
+def iceberg_catalogs(name: str, what: str) -> Decorator:
+    """Return the option for catalogs to which tables are pushed, as the parameter ``catalogs``."""
+    text = f"{what} configuration; the namespace is default unless one is given. May be repeated."
+    return click.option(name, "catalogs", metavar="CATALOG[.NAMESPACE]", multiple=True, help=text)
+
+
+def targets(catalogs: Sequence[str]) -> tuple[Target, ...]:
+    """Return the catalogs that the option names. Raises UsageError."""
+    from lakebed.upkeep.publish.catalogs import Target
+
+    return tuple(map(Target.parse, catalogs))
 
 
 def _remember_format(ctx: click.Context, param: click.Parameter, value: str | None) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from lakebed.server.web.request_authentication import Exposure
     from lakebed.server.web.waiting import RequestLimits
     from lakebed.table.instance import Instance
+    from lakebed.upkeep.publish.catalogs import Target
 
 
 def _period(text: str) -> tuple[str, float]:
@@ -62,6 +63,7 @@ class Upkeep:
     memory_bytes: int | None
     limits: ServiceLimits
     idle_s: float
+    catalogs: tuple[Target, ...]
 
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
         """Return the service, not started. It logs failures, each with its time."""
@@ -76,6 +78,7 @@ class Upkeep:
             limits=self.limits,
             maintain=self.maintains,
             hook_commands=hook_commands,
+            catalogs=self.catalogs,
             report=_LOG.warning,
         )
 
@@ -119,6 +122,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         type=click.FloatRange(min=0),
         help="Stop Spark and worker processes after this time without work.",
     )
+    @options.iceberg_catalogs("--iceberg-catalog", "Push published tables to this catalog as well, of PyIceberg's")
     @functools.wraps(function)
     def with_upkeep(
         *args: Any,
@@ -129,10 +133,12 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         follow_s: float,
         periods: Sequence[tuple[str, float]],
         idle_s: float,
+        catalogs: tuple[str, ...],
         **others: Any,
     ) -> None:
         limits = _limits(at_once, follow_s, dict(periods))
-        given = Upkeep(not no_maintenance, launcher, memory_bytes, limits, idle_s)
+        targets = options.targets(catalogs)
+        given = Upkeep(not no_maintenance, launcher, memory_bytes, limits, idle_s, targets)
         function(*args, upkeep=given, **others)
 
     return with_upkeep

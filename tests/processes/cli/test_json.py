@@ -32,6 +32,9 @@ ON_SPARK = {
 OF_A_SERVICE = {"query submit", "query list", "query show", "query drop", "query fetch"}
 """Tested in tests/service/test_submitted_queries.py."""
 
+OF_A_CATALOG = {"publish"}
+"""Tested in tests/tables/publish/test_catalogs.py."""
+
 WORDS: dict[str, list[str]] = {
     "init": ["init", "memory://{token}"],
     "table create": ["table", "create", "new", "--schema", "{schema}"],
@@ -195,7 +198,7 @@ def test_the_output_has_the_documented_shape(
 
 
 def test_every_command_is_documented_and_every_shape_is_tested() -> None:
-    assert set(documented()) == {"error", *WORDS, *ON_SPARK, *OF_A_SERVICE}
+    assert set(documented()) == {"error", *WORDS, *ON_SPARK, *OF_A_SERVICE, *OF_A_CATALOG}
     documents = {command.partition(" --")[0] for command in documented()} - {"error"}
     found = {context.command_path.removeprefix("lakebed ") for _, context in every_command()}
     assert documents == found - {"completion", "serve", "top"}

@@ -4,6 +4,9 @@ A table is a subscriber of itself (:mod:`lakebed.server.service.subscriptions`).
 metadata, so nothing else is stored, and a publisher that is behind goes to the newest version in one step. Services
 that publish the same table at the same time are publishers as any (:mod:`lakebed.upkeep.publish.run`).
 
+A table may also be pushed to catalogs of others (:mod:`lakebed.upkeep.publish.catalogs`), each a subscriber, whose
+position is kept in memory alone: a service that starts pushes each table once, which changes nothing if it is there.
+
 Core types: :class:`Publications`. Errors: those of publications; they are tried again, and shown in the status.
 """
 
@@ -16,7 +19,8 @@ from msgspec import structs
 from lakebed.errors import NotFoundError
 from lakebed.model.settings import Publish
 from lakebed.server.service.plan import Retry
-from lakebed.server.service.subscriptions import DeliveryLimits, Subscription, Subscriptions
+from lakebed.server.service.subscriptions import DeliveryLimits, Subscriber, Subscription, Subscriptions
+from lakebed.upkeep.publish.catalogs import Target, push
 from lakebed.upkeep.publish.run import current, publish
 
 if TYPE_CHECKING:
@@ -32,21 +36,35 @@ LIST_S = 1.0
 
 
 class Publications:
-    """The published tables of an instance. ``find`` returns the ids of the tables with the setting, from memory."""
+    """The published tables of an instance. ``find`` returns the ids of the tables with the setting, from memory.
 
-    def __init__(self, instance: Instance, find: Callable[[], Iterable[str]], report: Callable[[str], None]) -> None:
+    ``targets`` are the catalogs that tables are pushed to.
+    """
+
+    def __init__(
+        self,
+        instance: Instance,
+        find: Callable[[], Iterable[str]],
+        report: Callable[[str], None],
+        targets: Iterable[Target] = (),
+    ) -> None:
         self.subscriptions = Subscriptions(self._subscribers, report, DeliveryLimits(list_s=LIST_S))
         self._instance = instance
         self._find = find
-        self._known: dict[str, TableSubscriber] = {}
+        self._targets = tuple(targets)
+        self._known: dict[str, list[Subscriber]] = {}
 
     def status(self) -> dict[str, Subscription]:
         """Return how far each published table is, by its id; from memory."""
-        return {one.table: one for one in self.subscriptions.all()}
+        return {one.table: one for one in self.subscriptions.all() if one.id == one.table}
 
-    def _subscribers(self) -> Iterable[TableSubscriber]:
-        self._known = {one: self._known.get(one) or TableSubscriber(self._instance, one) for one in self._find()}
-        return list(self._known.values())
+    def _subscribers(self) -> Iterable[Subscriber]:
+        self._known = {one: self._known.get(one) or self._made(one) for one in self._find()}
+        return [one for of_table in self._known.values() for one in of_table]
+
+    def _made(self, table: str) -> list[Subscriber]:
+        pushed = [CatalogSubscriber(self._instance, table, target) for target in self._targets]
+        return [TableSubscriber(self._instance, table), *pushed]
 
 
 class TableSubscriber:
@@ -78,3 +96,36 @@ class TableSubscriber:
         is_behind = table.state().version != delivered.version
         if is_behind and table.settings_in_force().publish is Publish.ICEBERG and not stopping():
             yield publish(table).version, ""
+
+
+class CatalogSubscriber:
+    """A published table in a catalog of others, as a subscriber."""
+
+    def __init__(self, instance: Instance, table: str, target: Target) -> None:
+        self.id = f"{table} {target}"
+        self.table = table
+        self.title = f"catalog {target}, for table {table},"
+        self.retry = RETRY
+        self.ended = False
+        self._instance = instance
+        self._target = target
+
+    def read(self, known: Delivered) -> Delivered | None:
+        """Return the known position; None if the table was dropped, which its table in the catalog outlives."""
+        try:
+            self._instance.named(self.table)
+        except NotFoundError:
+            return None
+        return known
+
+    def write(self, delivered: Delivered) -> bool:  # noqa: ARG002 - the catalog is its own record
+        """Return that nothing else is to be stored."""
+        return True
+
+    def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:
+        """Push the latest publication, unless the service ends."""
+        table = self._instance.named(self.table)
+        found = current(table)
+        if found is not None and found.version != delivered.version and not stopping():
+            push(found, table.name, self._target)
+            yield found.version, ""

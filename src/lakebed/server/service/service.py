@@ -45,13 +45,14 @@ from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.failed_partitions import PARTITION_TRIES_MAX, FailedPartitions, is_fault
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from lakebed.jobs.executor import Launcher
     from lakebed.jobs.job_progress import Callback
     from lakebed.jobs.pipeline import Pipeline
     from lakebed.server.service.subscriptions import Subscription
     from lakebed.table.table import Table
+    from lakebed.upkeep.publish.catalogs import Target
 
 START_S = 2.0
 """How long the first look at all tables may hold up the start."""
@@ -99,7 +100,8 @@ class Service:
     Without ``maintain`` tables are only followed for the status; so are those of an instance in memory, which worker
     processes cannot see. ``launcher`` and ``memory_bytes`` are as for :class:`~lakebed.jobs.pipeline.Pipeline` and
     :class:`~lakebed.jobs.worker_pool.InProcess`; workers and Spark are stopped after ``idle_s`` without work. Hooks run
-    commands only with ``hook_commands``. ``report`` takes sentences about failures, for a log.
+    commands only with ``hook_commands``. Published tables are pushed to ``catalogs``. ``report`` takes sentences about
+    failures, for a log.
     """
 
     def __init__(  # noqa: PLR0913 - all that a service may do
@@ -112,6 +114,7 @@ class Service:
         limits: ServiceLimits | None = None,
         maintain: bool = True,
         hook_commands: bool = False,
+        catalogs: Iterable[Target] = (),
         report: Callable[[str], None] | None = None,
     ) -> None:
         self.instance = instance
@@ -127,7 +130,7 @@ class Service:
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
-        self.publications = Publications(instance, self._follower.published, self._report)
+        self.publications = Publications(instance, self._follower.published, self._report, catalogs)
         self._parking = Parking(instance, self._retry)
         self._running: dict[Key, _Running] = {}
         self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
