@@ -59,6 +59,7 @@ from lakebed.model.settings import describe
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import CloseJob, OpenJob
 from lakebed.read.inspect.hooks import add_hook, checked_hook
+from lakebed.server.security.access_keys import create_access_key
 from lakebed.server.security.principal import Principal
 from lakebed.server.security.roles import Permission, Role
 from lakebed.server.security.sessions import SealedSessions
@@ -423,6 +424,7 @@ def _access(lake):
     create_role(lake.storage, Role("loader", Permission.WRITE))
     create_token(lake.storage, "ann", ["auditor", "admin"])
     create_token(lake.storage, "bob", ["loader"], ["events"], dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+    create_access_key(lake.storage, "carl", ["read"], ["events"])
     SealedSessions(lake.storage).begin("Bearer golden")
 
 
