@@ -247,3 +247,23 @@ def test_many_publications_leave_few_manifests(table: lakebed.Table) -> None:
     manifests = iceberg.current_snapshot().manifests(iceberg.io)  # type: ignore[union-attr]
     assert len(manifests) <= 6
     assert len(read(table)) == 40
+
+
+def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=lakebed.Latest())
+    table.write(rows(0, 10))
+    table.write(rows(5, 10))
+    publish(table)
+    assert len(read(table)) == 15
+    publish(table, raw=True)
+    assert len(read(table)) == 20
+    table.write(rows(0, 2))
+    publish(table)
+    assert len(read(table)) == 22
+    run._chains.clear()
+    table.write(rows(0, 1))
+    publish(table)
+    assert len(read(table)) == 23
+    publish(table, raw=False)
+    assert read(table) == pa.table(table.scan()).to_pylist()

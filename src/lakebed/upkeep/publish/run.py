@@ -24,10 +24,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
+from msgspec import structs
+
 from lakebed import clock
 from lakebed.errors import Code, NotRetainedError
 from lakebed.model.files import data_name, iceberg_folder, metadata_name, version_hint_name
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.reports import WorkReport
 from lakebed.model.settings import Publish
 from lakebed.model.wording import count_text
@@ -163,6 +166,9 @@ def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishRepor
     head = _head(table)
     wanted = _properties(table, before.file, raw=raw)
     last = before.file
+    if last is not None and not last.ended and last.properties[record.ROWS] != wanted[record.ROWS]:
+        # Other rows of the same files are hidden.
+        before = replace(before, live=None)
     if last is not None and _is_current(table, last, head.version, wanted):
         return PublishReport(table.name, last.version, last.number, _location(table, last.number))
     number = (0 if last is None else last.number) + 1
@@ -212,7 +218,7 @@ class _Publication:
         from lakebed.upkeep.publish.hidden_rows import live_files
         from lakebed.upkeep.publish.metadata import with_snapshot
 
-        live = live_files(self._table.versions, head, before.live)
+        live = live_files(self._table.versions, _rows_of(head, self._properties[record.ROWS]), before.live)
         writer = self._writer(head)
         changes = self._changes(writer, before, live)
         if not changes:
@@ -254,7 +260,8 @@ class _Publication:
         from lakebed.upkeep.publish.hidden_rows import live_files
         from lakebed.upkeep.publish.metadata import with_tagged_snapshot
 
-        writer, live = self._writer(head), live_files(self._table.versions, head).files.values()
+        shown = _rows_of(head, self._properties[record.ROWS])
+        writer, live = self._writer(head), live_files(self._table.versions, shown).files.values()
         paths = {self._path(writer, one.file): one for one in live if one.hidden}
         deletes = {path: self._deletes(writer, path, one) for path, one in paths.items()}
         entries = [self._entry(one) for one in live]
@@ -344,7 +351,12 @@ def _known_files(
     for _, entry in deletes.files_of(io):
         for path, positions in read_position_deletes(io.read(entry.file_path)).items():
             hidden[path.rpartition("/")[2].removesuffix(".parquet")] = positions
-    return LiveFiles.published(head, hidden)
+    return LiveFiles.published(_rows_of(head, file.properties[record.ROWS]), hidden)
+
+
+def _rows_of(head: Head[TableState], rows: str) -> Head[TableState]:
+    """Return a version as it is published: without its merge mode if all stored rows count."""
+    return structs.replace(head, state=structs.replace(head.state, merge=KEEP_ALL)) if rows == RAW else head
 
 
 def _head(table: Table) -> Head[TableState]:
