@@ -43,6 +43,9 @@ REFUSED = [
     (["--jwks", __file__], "--jwt-issuer"),
     (["--jwt-issuer", "x"], "need --jwks"),
     (["--audit-log", "/nowhere/audit.log"], "--audit-log /nowhere/audit.log"),
+    (["--iceberg-properties", __file__], "not a file with a JSON object of texts"),
+    (["--iceberg-properties", "/nowhere"], "--iceberg-properties /nowhere"),
+    (["--iceberg-catalog", "prod."], "is not CATALOG or CATALOG.NAMESPACE"),
 ]
 """Options that do not let a service start, and what it says of them."""
 
