@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
@@ -267,3 +268,17 @@ def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise
     assert len(read(table)) == 23
     publish(table, raw=False)
     assert read(table) == pa.table(table.scan()).to_pylist()
+
+
+def test_polars_reads_the_rows_of_a_table_with_deletes(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=lakebed.Latest())
+    table.write(rows(0, 50))
+    table.write(rows(25, 50))
+    table.delete([10, 60])
+    publish(table)
+    found = current(table)
+    assert found is not None
+    frame = pl.scan_iceberg(found.metadata_location).sort("k").collect()
+    assert frame.to_dicts() == pa.table(table.scan()).to_pylist()
+    assert frame.height == 73
