@@ -10,9 +10,9 @@ import subprocess
 import sys
 
 NAMES = (
-    "commits", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest", "compaction",
-    "amplification", "prefixes", "merging", "idle_service", "service_day", "http_get", "commit_via", "csv_write",
-    "value_statistics", "pages", "gateway", "published",
+    "commits", "hidden_rows", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest",
+    "compaction", "amplification", "prefixes", "merging", "idle_service", "service_day", "http_get", "commit_via",
+    "csv_write", "value_statistics", "pages", "gateway", "published",
 )  # fmt: skip
 WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 

@@ -126,6 +126,10 @@ class ReadLimits(Struct, frozen=True):
     feed_rows_a_key: int = 16
     """Rows that a change feed reads and compares in the time in which it looks up one key of many in both states."""
 
+    merged_rows_a_key: int = 16
+    """Rows whose keys are merged in the time in which one key of a file is looked up in the others, to find which rows
+    of files are hidden."""
+
     feed_keys: int = 8192
     feed_keys_bytes: int = 16 * 1024 * 1024
     """The keys that a change feed looks up at once, and about the bytes of their rows."""

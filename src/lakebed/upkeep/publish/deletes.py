@@ -27,7 +27,7 @@ from pyroaring import BitMap64
 from lakebed.errors import Code
 from lakebed.model.arrays import of_integers
 from lakebed.model.version import VERSION
-from lakebed.upkeep.publish.hidden_rows import add
+from lakebed.upkeep.publish.hidden_rows import add, numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -117,7 +117,7 @@ def position_deletes(hidden: Mapping[str, BitMap64]) -> tuple[bytes, DeleteFile]
 def _position_arrays(positions: BitMap64) -> Iterator[pa.Array]:
     """Return the positions, ascending, in batches."""
     for first in range(0, len(positions), _BATCH_ROWS):
-        yield of_integers(np.frombuffer(positions[first : first + _BATCH_ROWS].to_array(), np.int64))
+        yield of_integers(numbers(positions[first : first + _BATCH_ROWS]))
 
 
 def read_position_deletes(data: bytes) -> dict[str, BitMap64]:
@@ -126,9 +126,9 @@ def read_position_deletes(data: bytes) -> dict[str, BitMap64]:
     with pq.ParquetFile(pa.BufferReader(data), read_dictionary=["file_path"]) as file:
         for batch in file.iter_batches(_BATCH_ROWS):
             paths, positions = batch.column(0), batch.column(1).to_numpy()
-            numbers = paths.indices.to_numpy()
-            for number in np.unique(numbers).tolist():
-                add(found.setdefault(paths.dictionary[number].as_py(), BitMap64()), positions[numbers == number])
+            indices = paths.indices.to_numpy()
+            for index in np.unique(indices).tolist():
+                add(found.setdefault(paths.dictionary[index].as_py(), BitMap64()), positions[indices == index])
     return found
 
 

@@ -31,12 +31,11 @@ from rpds import HashTrieMap
 
 from lakebed.errors import Code
 from lakebed.files.parquet.page_decoder import RowSlice, read_columns
-from lakebed.model.arrays import booleans
+from lakebed.model.arrays import booleans, of_integers
 from lakebed.model.keys import EncodedRange, iter_ranges, successor
 from lakebed.model.row_kinds import KIND, RowKind, with_hidden
 from lakebed.model.state.transactions import AddFiles, Replace, RestoreVersion
 from lakebed.model.wording import count_text
-from lakebed.read.changes.plan import range_json
 from lakebed.read.rows.plan import successive
 from lakebed.upkeep.publish.superseded import competing_rows, key_fields, key_rows, superseded
 
@@ -55,9 +54,6 @@ if TYPE_CHECKING:
 
 BATCH_ROWS = 128 * 1024
 """Rows of a file of which some columns are read at once."""
-
-ROWS_A_KEY = 16
-"""Rows whose keys are merged in the time in which one key is looked up among them."""
 
 PARTITIONS_NAMED = 5
 """Partitions that an error names."""
@@ -102,7 +98,7 @@ def live_files(table: TableVersions, head: Head[TableState], known: LiveFiles | 
         NotRetainedError: a file, or an entry after the known version, was deleted.
         DamagedError, NotFoundError, StorageError: a file or an entry is damaged, missing or cannot be read.
     """
-    if known is not None and _stay_hidden(known.head.state, head.state):
+    if known is not None and _stay_hidden(known.head, head):
         changes = _Changes.between(table, known.head, head)
         return _Finder(table.reader, head, known, _Moves.between(known.head.state, changes)).found()
     found = _Finder(table.reader, head, None, _Moves.all_of(head.state)).found()
@@ -113,9 +109,11 @@ def live_files(table: TableVersions, head: Head[TableState], known: LiveFiles | 
     return replace(found, changed=frozenset(changed), gone=frozenset(set(before) - set(found.files)))
 
 
-def _stay_hidden(before: TableState, after: TableState) -> bool:
-    """Return whether rows that were hidden stay hidden, unless they are rewritten or restored."""
-    return before.filter_version == after.filter_version and before.merge_version == after.merge_version
+def _stay_hidden(known: Head[TableState], head: Head[TableState]) -> bool:
+    """Return whether rows that were hidden stay hidden in a later version, unless they are rewritten or restored."""
+    before, after = known.state, head.state
+    is_same = before.filter_version == after.filter_version and before.merge_version == after.merge_version
+    return is_same and known.version <= head.version
 
 
 class _Changes(Struct, frozen=True):
@@ -239,8 +237,9 @@ class _Finder:
     def found(self) -> LiveFiles:
         """Return the files. Raises as :func:`live_files`."""
         moved = {name: file for name, file in self._moves.files.items() if self._is_referenced(name)}
-        self._hide_own_rows(moved)
+        again = self._show_anew()
         self._hide_outside(moved)
+        self._hide_own_rows(again | {name: file for name, file in moved.items() if name not in self._known})
         if not self._state.merge.keeps_all:
             for position in self._moves.anew:
                 self._merge(position, None)
@@ -303,15 +302,18 @@ class _Finder:
 
     # -- rows that are hidden by themselves: deletes, and what the filter hides ----------------------------------------
 
-    def _hide_own_rows(self, moved: Mapping[str, DataFile]) -> None:
-        """Hide the deletes, and the rows that the filter hides, of files in which they are not known."""
+    def _show_anew(self) -> dict[str, DataFile]:
+        """Show all rows of the partitions that are found anew, and return their files."""
         again: dict[str, DataFile] = {}
         for position in self._moves.anew:
             for file in self._files_at(position):
                 again[file.id] = file
                 rows = self._rows_within(file, self._state.partitions.range_at(position))
                 self._hidden_of(file).remove_range(rows.start, rows.stop)
-        fresh = again | {name: file for name, file in moved.items() if name not in self._known}
+        return again
+
+    def _hide_own_rows(self, fresh: Mapping[str, DataFile]) -> None:
+        """Hide the deletes, and the rows that the filter hides, of ``fresh`` files, in which they are not known."""
         for file in fresh.values():
             self._hide_deletes(file)
         state = self._state
@@ -344,7 +346,12 @@ class _Finder:
                 hidden.add_range(0, file.rows)
                 continue
             for start, rows in self._batches(file, fields):
-                add(hidden, start + np.flatnonzero(~booleans(is_true(rows, where).fill_null(fill_value=False))))
+                # A predicate may fail for a row that no reader evaluates it for.
+                left = BitMap64()
+                left.add_range(start, start + rows.num_rows)
+                positions = numbers(left - hidden)
+                passes = is_true(rows.take(of_integers(positions - start)), where)
+                add(hidden, positions[~booleans(passes.fill_null(fill_value=False))])
 
     def _batches(self, file: DataFile, fields: Sequence[Field]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Return all rows of a file with some columns, in batches, each with the position of its first row."""
@@ -392,7 +399,7 @@ class _Finder:
         mode, limits = self._state.merge, self._reader.limits
         fields = key_fields(mode, self._state.created)
         rows_new = sum(part[index].rows for index in new)
-        is_dense = rows_new * ROWS_A_KEY >= sum(file.rows for file in part)
+        is_dense = rows_new * limits.merged_rows_a_key >= sum(file.rows for file in part)
         if joined is None or mode.kept is None or is_dense:
             yield from key_rows(paged, keys, fields, limits)
             return
@@ -415,25 +422,37 @@ class _Finder:
                         self._unmerged.add(position)
         if not self._unmerged:
             return
-        ids = [state.partitions.ids[position] for position in sorted(self._unmerged)]
-        named = [
-            f"{state.partitions.ids[position]} ({range_json(state.partitions.range_at(position), state.created)})"
-            for position in sorted(self._unmerged)[:PARTITIONS_NAMED]
-        ]
-        more = "" if len(ids) <= PARTITIONS_NAMED else f" and {len(ids) - PARTITIONS_NAMED} more"
+        count = len(self._unmerged)
+        named = [_partition_text(state, position) for position in sorted(self._unmerged)[:PARTITIONS_NAMED]]
+        more = "" if count <= PARTITIONS_NAMED else f" and {count - PARTITIONS_NAMED} more"
         raise Code.ROWS_NOT_MERGED(
             f"version {self._head.version} has rows that are computed from those of several files, which other engines "
-            f"cannot do, in {count_text(len(ids), 'partition')}: {', '.join(named)}{more}. Compact the table "
+            f"cannot do, in {count_text(count, 'partition')}: {', '.join(named)}{more}. Compact the table "
             "(lakebed compact --strategy full), and publish the version after that",
             version=self._head.version,
-            partitions=len(ids),
+            partitions=count,
         )
 
 
+def _partition_text(state: TableState, position: int) -> str:
+    """Return the id of a partition, and its bounds as values of the first key fields."""
+    keys, codec = state.partitions.range_at(position), state.created.codec
+    low, high = (
+        ", ".join(str(value) for value in codec.decode_values(bound).values() if value is not None) if bound else end
+        for bound, end in ((keys.min, "the first key"), (keys.max, "the last"))
+    )
+    return f"{state.partitions.ids[position]} (from {low} to {high})"
+
+
 def add(hidden: BitMap64, positions: Integers) -> None:
-    """Add ascending positions to a bitmap."""
+    """Add positions to a bitmap."""
     if len(positions):
         # Only of arrays of this type does the library copy all values at once.
-        numbers = array("Q")
-        numbers.frombytes(np.ascontiguousarray(positions, np.uint64).tobytes())
-        hidden.update(numbers)
+        values = array("Q")
+        values.frombytes(np.ascontiguousarray(positions, np.uint64).tobytes())
+        hidden.update(values)
+
+
+def numbers(positions: BitMap64) -> Integers:
+    """Return the positions of a bitmap, ascending."""
+    return np.frombuffer(positions.to_array(), np.int64)

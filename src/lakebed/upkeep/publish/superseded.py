@@ -15,7 +15,8 @@ Core type: :class:`KeyRows`. Errors: OSError or ArrowException if a file is dama
 from __future__ import annotations
 
 from bisect import bisect_left
-from itertools import accumulate
+from itertools import accumulate, chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Field, Schema
     from lakebed.read.rows.request import ReadLimits
+
+LOOKUP_ROWS = 1024 * 1024
+"""About the rows whose keys are decoded at once to be searched."""
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -85,11 +89,14 @@ def superseded(rows: KeyRows, mode: MergeMode, schema: Schema) -> Flags:
         apart: Flags = rows.files[_last(codes, order)[codes]] != rows.files[_last(codes, order[::-1])[codes]]
         return apart
     if mode.by_sort_key:
-        by_sort_key = KeyCodec(schema.sort_key).encode_columns(rows.columns)
+        # Few rows share their key with another, and only these need an order.
+        order = np.flatnonzero(np.bincount(codes)[codes] > 1)
+        by_sort_key = KeyCodec(schema.sort_key).encode_columns(rows.columns.take(of_integers(order)))
         # Stable, so of several rows with the same sort key the last to arrive stays the last.
-        order = pc.sort_indices(by_sort_key).to_numpy().astype(np.int64)
+        order = order[pc.sort_indices(by_sort_key).to_numpy().astype(np.int64)]
     kept = _last(codes, order if mode.kept else order[::-1])
-    left: Flags = kept[codes] != np.arange(len(codes))
+    left: Flags = np.zeros(len(codes), np.bool_)
+    left[order] = kept[codes[order]] != order
     return left
 
 
@@ -164,11 +171,15 @@ def competing_rows(  # noqa: PLR0913 - which keys of which file, and where they 
 
 def _rows_of_keys(file: PagedFile, index: int, wanted: KeyList, fields: Sequence[Field]) -> KeyRows:
     """Return the rows of a file with one of the keys, which ascend."""
-    firsts = _first_rows(file)
     found = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    probes: list[_KeyProbe] = []
     for position in range(len(file.footer.groups)):
-        indices, rows = _rows_of_group(file, position, wanted)
-        found.append((indices, firsts[position] + rows))
+        probes += _key_probes(file, position, wanted)
+        if sum(len(probe.rows) for probe in probes) >= LOOKUP_ROWS:
+            found.append(_search(file, probes, wanted))
+            probes = []
+    if probes:
+        found.append(_search(file, probes, wanted))
     indices, positions = (np.concatenate(parts) for parts in zip(*found, strict=True))
     keys = wanted.values.take(of_integers(indices))
     columns = dict(zip(keys.schema.names, keys.columns, strict=True))
@@ -178,9 +189,22 @@ def _rows_of_keys(file: PagedFile, index: int, wanted: KeyList, fields: Sequence
     return KeyRows(_batch(columns, fields), np.full(len(positions), index), positions)
 
 
-def _rows_of_group(file: PagedFile, position: int, wanted: KeyList) -> tuple[Integers, Integers]:
-    """Return the indices of the keys that a row group has, and the rows that have them; both ascend."""
-    group, fences, codec = file.footer.groups[position], file.footer.fences, file.schema.codec
+class _KeyProbe(Struct, frozen=True):
+    """Keys that a row group may have, by their indices, and the rows of the pages that may have any.
+
+    Each key may be among ``[low, high)`` of these rows, counted from 0.
+    """
+
+    position: int
+    indices: Integers
+    rows: Spans
+    low: Integers
+    high: Integers
+
+
+def _key_probes(file: PagedFile, position: int, wanted: KeyList) -> Iterator[_KeyProbe]:
+    """Return the probe of a row group, if any page may have one of the keys."""
+    group, fences = file.footer.groups[position], file.footer.fences
     first = bisect_left(wanted.encoded, fences.starts[position])
     inside = range(first, bisect_left(wanted.encoded, fences.ends[position], first))
     indices = np.array(inside, np.int64)
@@ -192,24 +216,42 @@ def _rows_of_group(file: PagedFile, position: int, wanted: KeyList) -> tuple[Int
     if file.footer.paged and len(indices):
         known = file.key_pages(position, group)
         first_rows = known.first_rows
-        around = [known.fences.around(wanted.encoded[index]) for index in indices.tolist()]
-        low, high = np.array(around, np.int64).T
+        around = (known.fences.around(wanted.encoded[index]) for index in indices.tolist())
+        low, high = np.fromiter(chain.from_iterable(around), np.int64, 2 * len(indices)).reshape(-1, 2).T
     reached = low < high
     indices, low, high = indices[reached], low[reached], high[reached]
-    if not len(indices):
-        return indices, indices
-    firsts = np.append(np.asarray(first_rows, np.int64), group.rows)
-    pages = np.unique(Spans(low, high).every())
-    rows = Spans(firsts[pages], firsts[pages + 1])
-    keys = row_keys(read_columns([RowSlice(file, position, group, rows)], file.schema.row_key), file.schema)
-    starts = np.append(0, np.cumsum(rows.ends - rows.begins))
-    ends = starts[np.searchsorted(pages, high - 1) + 1]
+    if len(indices):
+        firsts = np.append(np.asarray(first_rows, np.int64), group.rows)
+        pages = np.unique(Spans(low, high).every())
+        rows = Spans(firsts[pages], firsts[pages + 1])
+        starts = np.append(0, np.cumsum(rows.ends - rows.begins))
+        low, high = starts[np.searchsorted(pages, low)], starts[np.searchsorted(pages, high - 1) + 1]
+        yield _KeyProbe(position, indices, rows, low, high)
+
+
+def _search(file: PagedFile, probes: Sequence[_KeyProbe], wanted: KeyList) -> tuple[Integers, Integers]:
+    """Return the indices of the keys that the rows of the probes have, and the positions of these; both ascend."""
+    codec, groups, firsts = file.schema.codec, file.footer.groups, _first_rows(file)
+    slices = [RowSlice(file, one.position, groups[one.position], one.rows) for one in probes]
+    keys = row_keys(read_columns(slices, file.schema.row_key), file.schema)
+    passed = list(accumulate((len(one.rows) for one in probes), initial=0))
+    moved = list(zip(probes, passed, strict=False))
+    indices = np.concatenate([one.indices for one in probes])
+    low, high = (np.concatenate([end(one) + start for one, start in moved]) for end in (_LOW, _HIGH))
     bounds = [wanted.encoded[index] for index in indices.tolist()]
-    ranks = lower_ranks(keys, codec, bounds, starts[np.searchsorted(pages, low)], ends)
-    there = np.flatnonzero(ranks < ends)
+    ranks = lower_ranks(keys, codec, bounds, low, high)
+    there = np.flatnonzero(ranks < high)
     found = codec.encode_columns(keys.take(of_integers(ranks[there])))
     hits = there[booleans(pc.equal(found, of_binary([bounds[index] for index in there.tolist()])))]
-    return indices[hits], rows.every()[ranks[hits]]
+    # Of the rows that were decoded, as rows of the file.
+    begins = np.concatenate([one.rows.begins + firsts[one.position] for one in probes])
+    sizes = np.concatenate([one.rows.ends - one.rows.begins for one in probes])
+    starts = np.cumsum(sizes) - sizes
+    page = np.searchsorted(starts, ranks[hits], side="right") - 1
+    return indices[hits], begins[page] + ranks[hits] - starts[page]
+
+
+_LOW, _HIGH = attrgetter("low"), attrgetter("high")
 
 
 def _batch(columns: Columns, fields: Sequence[Field]) -> pa.RecordBatch:
