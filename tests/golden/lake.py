@@ -15,6 +15,7 @@
 ``appended``  runs that were concatenated, and a job that was closed
 ``by_letter`` a view of ``events``
 ``settings``  every setting of a table at another value than its default
+``published`` rows merged by arrival, published as Iceberg with deletes of the rows that newer ones replace
 
 Besides: exports in three formats, a quarantine, roles and tokens, submitted queries, hooks. Names of current calls are
 only in this module of the folder, so a renaming changes no other one.
@@ -138,6 +139,7 @@ def built(root):
     _filtered(lake, pipeline)
     _view(lake, pipeline)
     _settings(lake)
+    _published(lake, pipeline)
     _access(lake)
     _queries(lake)
     _hooks(lake)
@@ -414,6 +416,17 @@ def _settings(lake):
     changed = {one.name: other(one) for one in describe()}
     lake.create_table("settings", Schema({"k": "int32"}), settings=changed)
     lake.set(history_s=172_800)
+
+
+def _published(lake, pipeline):
+    table = lake.create_table(
+        "published", Schema({"k": "int64"}, {}, {"v": "string"}), merge=Latest(), settings={"publish": "iceberg"}
+    )
+    for version, keys in enumerate((range(10), range(5, 8))):
+        table.write(pa.table({"k": keys, "v": [f"v{version}"] * len(keys)}))
+        pipeline.publish(table)
+    table.tag("first", 2)
+    pipeline.publish(table)
 
 
 def _access(lake):

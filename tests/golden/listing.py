@@ -14,6 +14,9 @@ import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyiceberg.avro.decoder import new_decoder
+from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
+from pyiceberg.avro.resolver import construct_reader
 
 LIST_MAX = 3
 SCALARS_MAX = 6
@@ -22,11 +25,15 @@ NUMBER_MAX = 99
 # A text with this many blanks is for people.
 SENTENCE_BLANKS_MIN = 4
 
+ID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+
 KINDS = (
     (re.compile(r"(file://)?/\S*?/inbox/"), "<inbox>/"),
     (re.compile(r"file:///\S*?/(export-\w+)"), r"<outbox>/\1"),
+    (re.compile(r"file:///\S*?/lake/tables/"), "<lake>/tables/"),
     (re.compile(r"\b[0-9a-f]{12}-[0-9a-f]{12}-[0-9a-f]{8}\b"), "<record>"),
-    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "<id>"),
+    (ID, "<id>"),
+    (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-5[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uuid>"),
     (re.compile(r"\b[0-9a-f]{32}\b"), "<32 hex>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<64 hex>"),
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)"), "<time>"),
@@ -54,7 +61,7 @@ def _tables(root):
     for path in sorted((root / "lake" / "catalog" / "log").glob("*.ndjson")):
         for line in path.read_text().splitlines()[1:]:
             texts = [value for value in json.loads(line).values() if isinstance(value, str)]
-            ids = [text for text in texts if KINDS[1][0].fullmatch(text)]
+            ids = [text for text in texts if ID.fullmatch(text)]
             if ids and ids[0] not in found.values() and len(texts) == 3:
                 found[texts[-1]] = ids[0]
     return found
@@ -68,6 +75,8 @@ def _shape(path) -> str:
         lines = list(_parquet(path))
     elif data[:6] == b"ARROW1":
         lines = list(_arrow(data))
+    elif data[:4] == b"Obj\x01":
+        lines = list(_avro(data))
     elif path.suffix == ".csv":
         lines = data.decode().splitlines()[:2]
     elif data.startswith(b"{\n"):
@@ -119,6 +128,13 @@ def _arrow(data):
         yield f"Arrow: {', '.join(f'{field.name} {_field(field)}' for field in file.schema)}"
         for key, value in (file.schema.metadata or {}).items():
             yield f"metadata {key.decode()}: {_text(value.decode())}"
+
+
+def _avro(data):
+    """The fields of the records, from the schema in the header, which is a map of names and bytes."""
+    decoder = new_decoder(data)
+    schema = json.loads(construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder).meta["avro.schema"])
+    yield f"Avro: {', '.join(field['name'] for field in schema['fields'])}"
 
 
 def _field(field) -> str:
