@@ -33,6 +33,7 @@ RUN_BY = {
     ("docs/merging.md", "sql"): "tests/tables/test_blocks.py",
     ("docs/merging.md", "toml"): "tests/tables/test_blocks.py",
     ("docs/metrics.md", "yaml"): "tests/tables/test_blocks.py",
+    ("docs/open.md", "sql"): "tests/interop/iceberg_lakes.py",  # for tests/engines
     ("docs/spark.md", "sql"): "tests/spark/test_pages.py",
 }
 ELSEWHERE = {

@@ -97,7 +97,7 @@ _COMMANDS = (
     ("table resume", "maintenance:resume", "Resume operations of a table that are paused, by default all."),
     ("table drop", "tables:drop", "Drop a table; asks for its name first."),
     ("table files", "tables:files", "List data files, partition by partition."),
-    ("table partitions", "tables:partitions", "List partitions: their key ranges, rows and files."),
+    ("table partitions", "tables:partitions", "List partitions: their key ranges, rows, files and parents."),
     ("table rewrite", "integrity:rewrite", "Delete or change rows in one commit; asks for its name first."),
     ("table repair", "integrity:repair", "Replace invalid values, such as text that is not UTF-8."),
     (
@@ -150,7 +150,7 @@ _COMMANDS = (
     (
         "migrate",
         "write:migrate",
-        "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.",
+        "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB.",
     ),
     ("export", "write:export", "Write rows as sorted files to an empty folder."),
     ("requests submit", "maintenance:submit", "Record files to be added by `lakebed ingest`."),

@@ -268,11 +268,12 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 @click.option(
     "--raw/--merged", default=None, help="All stored rows, or those of the table. Default: as it was published before."
 )
-@options.iceberg_catalogs("--catalog", "Push it to this catalog as well, of PyIceberg's")
+@options.iceberg_catalogs("--catalog", "Push it to this catalog too")
 def publish(cli: Invocation, *, table: str, compact: bool, raw: bool | None, catalogs: tuple[str, ...]) -> None:
-    """Publish the latest version of a table as Apache Iceberg, which other engines read in place.
+    """Publish the latest version of a table as Apache Iceberg.
 
-    The table needs the setting publish=iceberg; a service publishes such tables by itself. Prints the metadata file.
+    Other engines read it in place. The table needs the setting publish=iceberg; a service publishes such tables by
+    itself. Prints the metadata file.
     """
     targets = options.targets(catalogs)
     with open_pipeline(cli) as pipeline:

@@ -51,8 +51,8 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 def iceberg_catalogs(name: str, what: str) -> Decorator:
     """Return the option for catalogs to which tables are pushed, as the parameter ``catalogs``."""
-    text = f"{what} configuration; the namespace is default unless one is given. May be repeated."
-    return click.option(name, "catalogs", metavar="CATALOG[.NAMESPACE]", multiple=True, help=text)
+    text = f"{what}; may be repeated (docs/open.md)."
+    return click.option(name, "catalogs", metavar="CATALOG", multiple=True, help=text)
 
 
 def targets(catalogs: Sequence[str]) -> tuple[Target, ...]:

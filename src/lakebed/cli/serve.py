@@ -63,7 +63,7 @@ class Upkeep:
     memory_bytes: int | None
     limits: ServiceLimits
     idle_s: float
-    catalogs: tuple[Target, ...]
+    catalogs: tuple[Target, ...] = ()
 
     def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
         """Return the service, not started. It logs failures, each with its time."""
@@ -111,7 +111,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         metavar="OPERATION=SECONDS",
         multiple=True,
         type=_period,
-        help="The shortest time between two runs of an operation on one table. May be repeated.",
+        help="The least time between two runs on a table; may be repeated.",
     )
     @click.option(
         "--idle",
@@ -122,7 +122,7 @@ def upkeep(function: Callable[..., None]) -> Callable[..., None]:
         type=click.FloatRange(min=0),
         help="Stop Spark and worker processes after this time without work.",
     )
-    @options.iceberg_catalogs("--iceberg-catalog", "Push published tables to this catalog as well, of PyIceberg's")
+    @options.iceberg_catalogs("--iceberg-catalog", "Push published tables to it too")
     @functools.wraps(function)
     def with_upkeep(
         *args: Any,
@@ -278,7 +278,7 @@ _OPTIONS = (
     click.option(
         "--iceberg-properties",
         type=_FILE,
-        help="Hand the properties in this JSON file to clients of the Iceberg catalog that may read all tables.",
+        help="Properties for Iceberg clients that may read all (docs/open.md).",
     ),
 )
 
@@ -367,7 +367,7 @@ def request_limits(function: Callable[..., None]) -> Callable[..., None]:
 flight_port = click.option(
     "--flight-port",
     type=WholeNumber(0, 65535),
-    help="Answer Flight SQL as well, for ADBC and JDBC, on this port of the same host; 0: a free one.",
+    help="Answer Flight SQL on this port (0: free).",
 )
 
 

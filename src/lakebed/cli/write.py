@@ -409,10 +409,11 @@ def migrate(
     spark: bool,
     launcher: str | None,
 ) -> None:
-    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB, in this process or on Spark.
+    """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB.
 
-    Rows that were deleted there are skipped, and columns are matched by name. The rows are counted against the source;
-    all of them become visible at once, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
+    Runs in this process, or with --spark on Spark. Rows that were deleted there are skipped, and columns are matched
+    by name. The rows are counted against the source; all of them become visible at once, or none. A repeat with the
+    same --job-id adds nothing. See docs/migrate.md.
     """
     if launcher is not None and not spark:
         raise Code.ARGUMENTS_CONFLICT("--master says where Spark runs: add --spark, or leave it out")
