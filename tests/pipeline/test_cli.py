@@ -82,6 +82,8 @@ def test_an_export_is_a_folder_that_another_table_imports(
     assert counted(found) == counted(
         lake.scan(lakebed.KeyRange(("k00100",))).read_all().filter(pc.bit_wise_and(pc.field("n"), 1) == 0)
     )
+    ran(capsys, "export", "t", "turned", "--in-process", "--columns", "n,k")
+    assert pq.read_schema(next((tmp_path / "turned").glob("*.parquet"))).names == ["n", "k"]
 
 
 def test_a_rewrite_deletes_and_changes_rows_after_it_was_asked_for(

@@ -349,6 +349,7 @@ def export(
     table: str,
     url: str,
     ranges: options.Ranges,
+    columns: tuple[str, ...],
     at: str | None,
     launcher: str | None,
     **how: Any,
@@ -362,10 +363,10 @@ def export(
     infinities are null: Parquet keeps them. Keys are given as to scan.
     """
     snapshot = cli.snapshot(table, at)
-    wanted = ranges.of(snapshot.schema)
+    how |= {"ranges": ranges.of(snapshot.schema), "columns": options.names(columns)}
     with open_pipeline(cli, launcher) as pipeline, progress_bar(f"export {table}") as progress:
         version = snapshot.version if at is not None else None
-        report = pipeline.export(table, url, ranges=wanted, at=version, progress=progress, **how)
+        report = pipeline.export(table, url, at=version, progress=progress, **how)
     cli.out.document(report, [report_line(report)])
 
 
