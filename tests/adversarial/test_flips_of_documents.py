@@ -43,6 +43,8 @@ from lakebed.table.tracker.runs import (
 )
 from lakebed.table.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
 from lakebed.upkeep.export import publication
+from lakebed.upkeep.publish.record import latest_metadata
+from lakebed.upkeep.publish.run import publish
 
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -81,6 +83,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
         for start in range(3):
             table.write(pa.table({"k": range(start, 9), "level": range(start, 9)}))
         table.tag("first")
+        table.set(publish="iceberg")
+        publish(table)
         table.log.wait_for_checkpoint()
         table.log.checkpoints.write(table.log.head)
     table.log.backend.advance_log_start(0, 1)
@@ -184,14 +188,22 @@ READERS: dict[str, Callable[[Lake], Any]] = {
     "queries/*/rows/_SUCCESS": rows,
     "hooks/*.json": hooks_of,
     "hooks/*.delivered.json": delivered,
+    "tables/*/iceberg/metadata/*.metadata.json": lambda made: latest_metadata(made.lake.storage, made.table.id),
 }
 ELSEWHERE = {"tables/*/data/*/*.parquet", "tables/*/data/*/*.summary"}
 """Flipped in test_flips, through every interface."""
 
+OF_ICEBERG = {"tables/*/iceberg/metadata/version-hint.text", "tables/*/iceberg/parts/*"}
+"""Objects of Iceberg, whose specification has no digests of them."""
+
 
 def kind_of(name: str) -> str | None:
     """The most special pattern that the name of an object matches."""
-    fitting = [kind for kind in (*READERS, *ELSEWHERE) if re.fullmatch(re.escape(kind).replace(r"\*", "[^/]+"), name)]
+    fitting = [
+        kind
+        for kind in (*READERS, *ELSEWHERE, *OF_ICEBERG)
+        if re.fullmatch(re.escape(kind).replace(r"\*", "[^/]+"), name)
+    ]
     return max(fitting, key=lambda kind: (-kind.count("*"), len(kind)), default=None)
 
 

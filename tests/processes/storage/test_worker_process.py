@@ -27,7 +27,7 @@ from lakebed.storage.worker_process import answer_pipe, requests, write_message
 
 def main():
     answers = answer_pipe()
-    print("printed by a library")
+    print("printed by a library", flush=True)
     for message in requests():
         write_message(answers, eval(message))
 """
