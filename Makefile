@@ -121,7 +121,7 @@ test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure
 
 .PHONY: test-engines
 test-engines: $(STAMP) ## Test other engines on published tables: DuckDB and Spark with Iceberg, which are installed; needs Maven
-	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q tests/engines </dev/null
+	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q tests/engines tests/interop/test_read_in_place.py </dev/null
 
 .PHONY: test-deploy
 test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
@@ -160,6 +160,7 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 	@$(BIN)/python -m tests.adversarial.test_random_predicates 1000000 1000
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 	@$(MAKE) test-stores
+	@READ_IN_PLACE_S=600 $(MAKE) test-engines
 
 .PHONY: lock
 lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest versions that it allows
