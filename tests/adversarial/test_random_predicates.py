@@ -71,7 +71,13 @@ PLANTED: dict[str, tuple[Any, str, Any, str, str]] = {
 """Planted bugs: a function or a value, its replacement, the kind of key of a table, and the ways that show it."""
 
 
-@pytest.mark.parametrize("bug", PLANTED)
+FOUND_LATE = "statistics that leave NaN out stay"
+"""It shows in one of a thousand predicates; tests/tables/sorting/test_write.py has a file that shows it at once."""
+
+
+@pytest.mark.parametrize(
+    "bug", [*sorted(PLANTED.keys() - {FOUND_LATE}), pytest.param(FOUND_LATE, marks=pytest.mark.slow)]
+)
 def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, name, planted, key, ways = PLANTED[bug]
     monkeypatch.setattr(module, name, planted)

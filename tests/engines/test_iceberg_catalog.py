@@ -67,6 +67,7 @@ found = {{
     "rows": query("SELECT * FROM lake.default.flights ORDER BY origin, number"),
     "first": query("SELECT count(*) AS n FROM lake.default.flights VERSION AS OF {snapshot}")[0]["n"],
     "tables": query("SHOW TABLES IN lake.default"),
+    "snapshots": len(query("SELECT * FROM lake.default.flights.snapshots")),
 }}
 for name, text in (("absent", "SELECT * FROM lake.default.kept_back"), ("write", "DELETE FROM lake.default.flights")):
     try:
@@ -88,6 +89,7 @@ def test_spark(engines: Path, lake: IcebergLake) -> None:
     found = run(engines / "bin" / "python", SPARK.format(example=example, snapshot=first))
     assert found["rows"] == lake.rows()
     assert found["first"] == 1000
+    assert found["snapshots"] == 2
     assert [row["tableName"] for row in found["tables"]] == ["flights"]
     assert "kept_back" in found["absent"]
     assert "endpoint" in found["write"] or "read-only" in found["write"]

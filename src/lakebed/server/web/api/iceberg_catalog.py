@@ -226,16 +226,18 @@ def referenced_only(metadata: bytes) -> bytes:
     return msgspec.json.encode(members)
 
 
-def _check_namespace(namespace: str) -> None:
+def _check_namespace(namespace: str, missing: Code = Code.NAMESPACE_NOT_FOUND) -> None:
     """Raise NotFoundError unless the text of a URL is the namespace."""
     if namespace != NAMESPACE:
         named = ".".join(namespace.split(_SEPARATOR))
-        raise Code.NAMESPACE_NOT_FOUND(f"no namespace {shown(named)}; all tables are in the namespace {NAMESPACE}")
+        raise missing(f"no namespace {shown(named)}; all tables are in the namespace {NAMESPACE}")
 
 
 def _published(requested: RequestedTable, namespace: str) -> Published:
     """Return the latest publication of a table. Raises AccessError, NotFoundError; DamagedError if it is not ours."""
-    _check_namespace(namespace)
+    # Spark looks for the metadata table t.snapshots as a table of the namespace default.t first, and goes on only if it
+    # is the table that is missing.
+    _check_namespace(namespace, Code.TABLE_NOT_FOUND)
     table, principal = requested.table(Permission.READ), requested.principal
     if not principal.reads_whole(requested.name):
         raise Code.PERMISSION_MISSING(
