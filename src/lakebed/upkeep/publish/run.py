@@ -91,8 +91,10 @@ class PublishReport(WorkReport):
         """The result as a sentence."""
         if not self.number:
             return "nothing was published"
+        if self.idle:
+            return f"no newer rows; published before as {self.metadata_location}"
         files = f"{count_text(self.files_added, 'file')} added, {self.files_dropped} dropped"
-        return f"version {self.version} published as {self.metadata_location}: {files}"
+        return f"published as {self.metadata_location}: {files}"
 
     @property
     def idle(self) -> bool:
