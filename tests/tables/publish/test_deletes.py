@@ -10,13 +10,7 @@ from pyiceberg.io.pyarrow import PyArrowFileIO, _read_deletes
 from pyiceberg.manifest import DataFileContent
 from pyroaring import BitMap64
 
-from lakebed.errors import Code, DamagedError
-from lakebed.upkeep.publish.deletes import (
-    deletion_vectors,
-    position_deletes,
-    read_deletion_vectors,
-    read_position_deletes,
-)
+from lakebed.upkeep.publish.deletes import position_deletes, read_position_deletes
 
 A, B, NONE = "file:///lake/a.parquet", "file:///lake/b.parquet", "file:///lake/none.parquet"
 
@@ -45,37 +39,12 @@ def test_position_deletes_are_read_back(tmp_path):
     assert (entry.rows, entry.size_bytes, entry.paths) == (12, len(data), (A, B))
 
 
-def test_deletion_vectors_are_read_back(tmp_path):
-    data, entries = deletion_vectors(HIDDEN)
-    assert read_deletion_vectors(data) == SOME
-    assert by_pyiceberg(tmp_path / "deletes.puffin", (data, entries[A])) == SOME
-    assert {path: entry.rows for path, entry in entries.items()} == {A: 3, B: 9}
-
-
 def test_an_entry_names_what_its_deletes_are_about():
     entry = position_deletes({A: BitMap64([1])})[1].data_file("file:///d.parquet")
     assert entry.content is DataFileContent.POSITION_DELETES
     assert entry.lower_bounds == entry.upper_bounds == {2147483546: A.encode()}
-    data, entries = deletion_vectors({A: BitMap64([1]), B: BitMap64([2])})
-    file = entries[B].data_file("file:///d.puffin")
-    offset, size = entries[B].content
-    assert (file.record_count, file.file_size_in_bytes, file.file_format) == (1, len(data), "PUFFIN")
-    assert data[offset + 4 : offset + 8] == bytes.fromhex("d1d33964")
-    assert int.from_bytes(data[offset : offset + 4], "big") == size - 8
 
 
 def test_a_range_of_many_rows_takes_few_bytes():
     hidden = {A: spans((5, 3_000_000))}
-    assert len(deletion_vectors(hidden)[0]) < 2_000
     assert len(position_deletes(hidden)[0]) < 60_000
-
-
-@pytest.mark.parametrize("at", [0, 5, 12, -1])
-def test_a_damaged_vector_is_found(at):
-    data, entries = deletion_vectors({A: BitMap64([1, 5, 9])})
-    offset, size = entries[A].content
-    damaged = bytearray(data)
-    damaged[offset + at % size] ^= 1
-    with pytest.raises(DamagedError) as caught:
-        read_deletion_vectors(bytes(damaged))
-    assert caught.value.code is Code.OBJECT_DAMAGED

@@ -23,7 +23,7 @@ from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import ProposeSplit
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.publish import hidden_rows, superseded
-from lakebed.upkeep.publish.deletes import deletion_vectors, read_deletion_vectors
+from lakebed.upkeep.publish.deletes import position_deletes, read_position_deletes
 from lakebed.upkeep.publish.hidden_rows import LiveFiles, live_files
 from tests.tables.cases import rewritten
 from tests.variants import Planted, planted
@@ -293,7 +293,7 @@ def test_what_was_published_is_enough_to_go_on(lake):
     write(table, "abcd")
     write(table, "bc")
     known = found(table)
-    stored, _ = deletion_vectors({name: live.hidden for name, live in known.files.items()})
-    again = LiveFiles.published(known.head, read_deletion_vectors(stored))
+    stored, _ = position_deletes({name: live.hidden for name, live in known.files.items()})
+    again = LiveFiles.published(known.head, read_position_deletes(stored))
     write(table, "ad")
     assert keys_hidden(table, found(table, again)) == keys_hidden(table, found(table)) == ["ABCD", "bc", "ad"]
