@@ -10,6 +10,7 @@ from lakebed.upkeep.export.query_result import StatementReport
 from lakebed.upkeep.export.run import ExportReport
 from lakebed.upkeep.ingest_jobs import FailedRequest, IngestReport
 from lakebed.upkeep.migration.run import MigrationReport
+from lakebed.upkeep.publish.run import PublishReport
 from lakebed.upkeep.retention.run import CollectionReport
 from lakebed.upkeep.splitting.run import JoinReport, SplitPartitionReport, SplitReport
 from lakebed.upkeep.view_feed import RefreshReport
@@ -38,6 +39,14 @@ COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), No
         (MigrationReport("t", 4, "/src", "9", 8, 8), "8 rows migrated, of version 9 there; as many as the source says"),
         (ExportReport("t", 4, "s3://b/out", 8, 1, KIB), "8 rows exported as 1 file of 1.0 KiB to s3://b/out"),
         (StatementReport("s3://b/out", 8, 1, KIB, {"t": 4}), "8 rows exported as 1 file of 1.0 KiB to s3://b/out"),
+        (
+            PublishReport("t", 4, 2, "s3://b/v2.metadata.json", 1, 3, 1, 0),
+            "published as s3://b/v2.metadata.json: 3 files added, 1 dropped",
+        ),
+        (
+            PublishReport("t", 4, 2, "s3://b/v2.metadata.json"),
+            "no newer rows; published before as s3://b/v2.metadata.json",
+        ),
         (SplitReport("t", (SplitPartitionReport(1, 2),), (), 4), "1 partition cut"),
         (JoinReport("t", ((1, 2), (4, 5)), (), 4), "2 groups of partitions became one each"),
         (COMPACTED, "5 files became 3, 2 runs concatenated"),
@@ -56,6 +65,7 @@ COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), No
 )
 def test_a_report_says_what_was_done(report, said):
     assert report.summary == said
+    assert f"version {getattr(report, 'version', None)}" not in said  # which stands beside it
 
 
 def test_a_refresh_says_what_it_read():

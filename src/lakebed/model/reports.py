@@ -96,6 +96,33 @@ class AddedFiles(WorkReport):
         )
 
 
+class ExportedFiles(WorkReport):
+    """The result of work that writes rows to ``files`` below ``url``; no table is changed."""
+
+    __slots__ = ()
+
+    url: str
+    rows: int
+    files: int
+    size_bytes: int
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        written = files_text(self.rows, self.rows, self.files, self.size_bytes)
+        return f"{count_text(self.rows, 'row')} exported{written} to {self.url}"
+
+    @property
+    def committed(self) -> None:
+        """None: nothing was committed."""
+        return None
+
+    @property
+    def done(self) -> tuple[int, int]:
+        """The rows that were written, and the bytes of their files."""
+        return self.rows, self.size_bytes
+
+
 def files_text(rows: int, rows_written: int, files: int, size_bytes: int) -> str:
     """Return the files that rows became, and how many rows these have if rows with equal keys were merged."""
     merged = "" if rows_written == rows else f", merged to {rows_written:,},"

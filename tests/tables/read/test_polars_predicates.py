@@ -117,7 +117,7 @@ CLOCKS = {pa.timestamp("us").id, pa.time64("us").id}
 
 
 def lost(name: str, seed: str, count: int) -> str | None:
-    """Return the first of so many predicates for which a lazy frame lacks rows that Polars finds among all."""
+    """Return the first of ``count`` random predicates for which a lazy frame lacks rows that Polars finds."""
     rows, chance = Rows(KEYS[name]), Random(f"{seed} {name}")
     lazy, frame = lazy_frame(rows.schema, rows, name), polars_frame(rows.table)
     done = 0

@@ -78,7 +78,7 @@ class AccessKey(Struct, frozen=True):
         return self.expires is not None and now >= self.expires
 
 
-def create_access_key(  # noqa: PLR0913 - who has it, for what, until when
+def create_access_key(  # noqa: PLR0913 - the holder, the roles and tables, the expiry
     storage: Storage,
     name: str,
     roles: Iterable[str],

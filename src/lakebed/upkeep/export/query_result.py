@@ -27,9 +27,8 @@ import pyarrow as pa
 from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.documents import reading
-from lakebed.model.reports import WorkReport
+from lakebed.model.reports import ExportedFiles
 from lakebed.model.state.catalog import CatalogTable
-from lakebed.model.wording import count_text, size_text
 from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.read.rows.plan import coarser, plan
 from lakebed.read.rows.summaries import load_summaries
@@ -223,7 +222,7 @@ def write_stream(
 
 
 @dataclass(frozen=True, slots=True)
-class StatementReport(WorkReport):
+class StatementReport(ExportedFiles):
     """The rows of a statement, in ``files`` below ``url``. ``tables`` are those that it read, and their versions."""
 
     url: str
@@ -231,22 +230,6 @@ class StatementReport(WorkReport):
     files: int
     size_bytes: int
     tables: Mapping[str, int]
-
-    @property
-    def summary(self) -> str:
-        """The result as a sentence."""
-        files = f"{count_text(self.files, 'file')} of {size_text(self.size_bytes)}"
-        return f"{count_text(self.rows, 'row')} exported as {files} to {self.url}"
-
-    @property
-    def committed(self) -> None:
-        """None: no table was changed."""
-        return None
-
-    @property
-    def done(self) -> tuple[int, int]:
-        """The rows that were written, and the bytes of their files."""
-        return self.rows, self.size_bytes
 
 
 def export_statement(

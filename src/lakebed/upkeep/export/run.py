@@ -48,11 +48,10 @@ from lakebed.model.iso_times import has_expanded_years, may_expand
 from lakebed.model.json_values import encode_array
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import KEEP_ALL
-from lakebed.model.reports import WorkReport
+from lakebed.model.reports import ExportedFiles
 from lakebed.model.schema import Schema
 from lakebed.model.type_names import JSON, UUID
 from lakebed.model.types import is_binary, with_inner
-from lakebed.model.wording import count_text, size_text
 from lakebed.read.inspect.history import CopyKind, record_copy
 from lakebed.read.rows.plan import is_merged
 from lakebed.read.rows.summaries import load_summaries
@@ -254,7 +253,7 @@ class ExportTask:
 
 
 @dataclass(frozen=True, slots=True)
-class ExportReport(WorkReport):
+class ExportReport(ExportedFiles):
     """The result of an export: the table at ``version``, in ``files`` below ``url``."""
 
     table: str
@@ -263,22 +262,6 @@ class ExportReport(WorkReport):
     rows: int
     files: int
     size_bytes: int
-
-    @property
-    def summary(self) -> str:
-        """The result as a sentence."""
-        files = f"{count_text(self.files, 'file')} of {size_text(self.size_bytes)}"
-        return f"{count_text(self.rows, 'row')} exported as {files} to {self.url}"
-
-    @property
-    def committed(self) -> None:
-        """None: the table was not changed."""
-        return None
-
-    @property
-    def done(self) -> tuple[int, int]:
-        """The rows that were written, and the bytes of their files."""
-        return self.rows, self.size_bytes
 
 
 ExportResult = tuple[ExportedFile, ...] | Error
