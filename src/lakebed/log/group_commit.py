@@ -108,7 +108,7 @@ def validate(
         documents += [one.document for one in encoded]
         body += lines
         sidecars = all_sidecars
-        features += [feature for one in encoded for feature in one.features if feature not in features]
+        features = list(dict.fromkeys([*features, *(feature for one in encoded for feature in one.features)]))
         outcomes[ticket] = Committed(version)
     return Validated(outcomes, documents, bytes(body), sidecars, features, state)
 
