@@ -277,7 +277,7 @@ WRONG_FORMS = {
     sidecars_are_swept_too_soon: 16,
     an_unclear_sidecar_is_there: 0,
     request_keys_are_forgotten: 0,
-    a_repeat_has_a_base_number_of_its_own: 17,
+    a_repeat_has_a_base_number_of_its_own: 63,
     closed_jobs_commit: 0,
     not_validated_again: 0,
 }

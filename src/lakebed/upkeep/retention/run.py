@@ -168,7 +168,7 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         state = table.state()
         planned = _plan(table, state)
         doomed = (*planned.retired, *planned.due)
-        free = [committed.facts for committed in unpinned(doomed, read_held(table).versions)]
+        free = [committed.facts for committed in unpinned(doomed, read_held(table)[0].versions)]
         return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
     with telemetry.span("gc", table=table.id):
         report = with_reserve(table.storage, lambda: _collect(table))
@@ -186,14 +186,14 @@ def _collect(table: Table) -> CollectionReport:
     # Files retired by an earlier round are deleted first, which frees space for new entries on a full disk.
     state = table.state()
     if _plan(table, state).retired:
-        freed, _, _ = _unpinned(table, state)
+        freed, *_ = _unpinned(table, state)
         earlier = _delete(table, freed)
     age_off(table)
     state = _retire(table)
-    free, planned, pins = _unpinned(table, state)
+    free, planned, pins, published = _unpinned(table, state)
     version = _delete(table, free) or earlier
     table.storage.delete(pins.dead)
-    _delete_published(table)
+    _delete_published(table, published)
     _purge_requests(table)
     log_start, entries = truncate(table)
     orphan_age = timedelta(seconds=table.settings_in_force().orphan_age_s)
@@ -242,21 +242,18 @@ def last_modified_of(table: Table, version: int) -> datetime | None:
 # -- files ------------------------------------------------------------------------------------------------------
 
 
-def _unpinned(table: Table, state: TableState) -> tuple[list[DataFile], FilePlan, Pins]:
-    """Return the retired files of a state that no pin holds. The pins are read after the state was."""
-    pins = read_held(table)
+def _unpinned(table: Table, state: TableState) -> tuple[list[DataFile], FilePlan, Pins, Retained]:
+    """Return the retired files of a state that no pin holds, and what was read, after the state was."""
+    pins, published = read_held(table)
     planned = _plan(table, state, pins.versions)
-    return [committed.facts for committed in planned.deletable], planned, pins
+    return [committed.facts for committed in planned.deletable], planned, pins, published
 
 
-def read_held(table: Table) -> Pins:
-    """Return the pins, and beside them the published versions (:mod:`lakebed.upkeep.publish.record`)."""
+def read_held(table: Table) -> tuple[Pins, Retained]:
+    """Return the pins, with the published versions beside them, and what is kept of publications."""
     pins = read_pins(table.storage, table.id)
-    return replace(pins, versions=pins.versions | _published(table).versions)
-
-
-def _published(table: Table) -> Retained:
-    return retained(table.storage, table.id, timedelta(seconds=table.settings_in_force().history_s))
+    published = retained(table.storage, table.id, timedelta(seconds=table.settings_in_force().history_s))
+    return replace(pins, versions=pins.versions | published.versions), published
 
 
 def _retire(table: Table) -> TableState:
@@ -289,9 +286,11 @@ def _delete(table: Table, files: Sequence[DataFile]) -> int | None:
     return version
 
 
-def _delete_published(table: Table) -> None:
-    """Delete manifests and deletes that no published version needs any more, and orphans among them."""
-    there = _published(table)
+def _delete_published(table: Table, there: Retained) -> None:
+    """Delete manifests and deletes that no published version needs any more, and orphans among them.
+
+    What was published since ``there`` was read is younger, and not in it.
+    """
     if not there.old:
         return
     named: set[str] = set()
