@@ -24,7 +24,7 @@ from lakebed.upkeep.publish.catalogs import Target, push
 from lakebed.upkeep.publish.run import current, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from lakebed.read.inspect.hooks import Delivered
     from lakebed.table.instance import Instance
@@ -63,7 +63,7 @@ class Publications:
         return [one for of_table in self._known.values() for one in of_table]
 
     def _made(self, table: str) -> list[Subscriber]:
-        pushed = [CatalogSubscriber(self._instance, table, target) for target in self._targets]
+        pushed = [CatalogSubscriber(self._instance, table, target, self.status) for target in self._targets]
         return [TableSubscriber(self._instance, table), *pushed]
 
 
@@ -101,7 +101,9 @@ class TableSubscriber:
 class CatalogSubscriber:
     """A published table in a catalog of others, as a subscriber."""
 
-    def __init__(self, instance: Instance, table: str, target: Target) -> None:
+    def __init__(
+        self, instance: Instance, table: str, target: Target, status: Callable[[], Mapping[str, Subscription]]
+    ) -> None:
         self.id = f"{table} {target}"
         self.table = table
         self.title = f"catalog {target}, for table {table},"
@@ -109,6 +111,7 @@ class CatalogSubscriber:
         self.ended = False
         self._instance = instance
         self._target = target
+        self._status = status
 
     def read(self, known: Delivered) -> Delivered | None:
         """Return the known position; None if the table was dropped, which its table in the catalog outlives."""
@@ -123,7 +126,10 @@ class CatalogSubscriber:
         return True
 
     def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:
-        """Push the latest publication, unless the service ends."""
+        """Push the latest publication, unless the service ends. Without a new one that costs no request."""
+        published = self._status().get(self.table)
+        if published is not None and published.version == delivered.version:
+            return
         table = self._instance.named(self.table)
         found = current(table)
         if found is not None and found.version != delivered.version and not stopping():

@@ -29,10 +29,8 @@ from lakebed.model.files import data_folder, iceberg_folder
 from lakebed.server.security.principal import Permission
 from lakebed.server.web.access import PathText, RequestedTable, ThePrincipal, TheService, TheTable
 from lakebed.server.web.waiting import threaded
+from lakebed.upkeep.publish.catalogs import NAMESPACE
 from lakebed.upkeep.publish.run import Published, current
-
-NAMESPACE = "default"
-"""The namespace of all tables. Table names have no dots, so that more namespaces may come."""
 
 _SEPARATOR = "\x1f"
 """Stands between the levels of a namespace in a URL."""
