@@ -232,9 +232,7 @@ class StatementReport(ExportedFiles):
     tables: Mapping[str, int]
 
 
-def export_statement(
-    instance: Instance, statement: str, target: Storage, format: str, progress: Callable[[int], None] = lambda _: None
-) -> StatementReport:
+def export_statement(instance: Instance, statement: str, target: Storage, format: str) -> StatementReport:
     """Write the rows of a statement in SQL below the root of ``target``, which must be empty: all of them, or none.
 
     The versions that it reads are pinned meanwhile, and the folder is recorded as a copy of each table.
@@ -263,7 +261,7 @@ def export_statement(
             held.enter_context(table.pin(snapshot.version))
             record_copy(instance.storage, table.id, CopyKind.QUERY, target.url, snapshot.version)
         folder = held.enter_context(scratch_folder("export"))
-        result = write_stream(rows, attempt, folder, memory_limit_bytes=limit_bytes, progress=progress)
+        result = write_stream(rows, attempt, folder, memory_limit_bytes=limit_bytes, progress=lambda _: None)
     tables = {name: snapshot.version for name, snapshot in sorted(read.items())}
     return StatementReport(target.url, result.rows, len(result.files), result.size_bytes, tables)
 
