@@ -99,7 +99,7 @@ def rows_of_files(table: Any, state: Any, found: LiveFiles) -> Counter[str]:
         stored = pq.read_table(io.BytesIO(table.storage.get(data_name(state.table, live.file))))
         ids = {int(field.metadata[b"PARQUET:field_id"]): place for place, field in enumerate(stored.schema)}
         left = np.setdiff1d(np.arange(stored.num_rows), np.array(list(live.hidden), np.int64))
-        assert len(left) == live.rows
+        assert len(left) == live.file.rows - len(live.hidden)
         columns = [
             stored.column(ids[field.id]).take(pa.array(left)) if field.id in ids else pa.nulls(len(left))
             for field in state.created.fields

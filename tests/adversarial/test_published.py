@@ -76,7 +76,7 @@ def play(opened: Ways, seed: int, steps: Sequence[int] = STEPS) -> None:
                 table.set(publish="iceberg")
             if chance.random() < 0.3:
                 # Another process, which has to read what was published.
-                run._chains.clear()
+                run._known.clear()
             try:
                 run.publish(table)
             except RejectedError as error:

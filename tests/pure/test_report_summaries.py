@@ -45,7 +45,7 @@ COMPACTED = CompactionReport("t", 1, 1, 2, 5, 3, 10, KIB, KIB, 4, (), (), (), No
         ),
         (
             PublishReport("t", 4, 2, "s3://b/v2.metadata.json"),
-            "no newer rows; published before as s3://b/v2.metadata.json",
+            "no newer rows; published as s3://b/v2.metadata.json",
         ),
         (SplitReport("t", (SplitPartitionReport(1, 2),), (), 4), "1 partition cut"),
         (JoinReport("t", ((1, 2), (4, 5)), (), 4), "2 groups of partitions became one each"),

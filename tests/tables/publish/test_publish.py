@@ -52,6 +52,18 @@ def test_each_version_is_a_snapshot_with_its_rows(table: lakebed.Table) -> None:
         assert read(table, snapshot_id=snapshot) == pa.table(table.at(version).scan()).to_pylist()
 
 
+def test_a_publication_of_another_process_is_read_once(table: lakebed.Table) -> None:
+    table.write(rows(0, 10))
+    publish(table)
+    run._known.clear()
+    first = current(table)
+    assert first is not None
+    assert publish(table).idle
+    again = current(table)
+    assert again is not None
+    assert again.metadata is first.metadata
+
+
 def test_a_version_is_published_once(table: lakebed.Table) -> None:
     table.write(rows(0, 10))
     first = publish(table)
@@ -149,7 +161,7 @@ def test_of_two_publishers_the_loser_goes_on_from_the_winner(
     def beaten(*args: Any) -> bool:
         if not once:
             once.append(1)
-            run._chains.clear()
+            run._known.clear()
             other.write(rows(10, 10))
             publish(other)
         return stored(*args)
@@ -190,7 +202,7 @@ def test_a_publisher_that_died_before_the_metadata_left_nothing_that_counts(
         with pytest.raises(ZeroDivisionError):
             publish(table)
     assert len(read(table)) == 10
-    run._chains.clear()
+    run._known.clear()
     publish(table)
     assert len(read(table)) == 20
 
@@ -262,7 +274,7 @@ def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise
     table.write(rows(0, 2))
     publish(table)
     assert len(read(table)) == 22
-    run._chains.clear()
+    run._known.clear()
     table.write(rows(0, 1))
     publish(table)
     assert len(read(table)) == 23

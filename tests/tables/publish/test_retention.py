@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
 
 import lakebed
 from lakebed.errors import Code
 from lakebed.model.files import iceberg_folder
+from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
@@ -149,3 +151,25 @@ def test_an_erasure_report_counts_manifests_with_bounds(lake: lakebed.Instance, 
         after = pipeline.erase_report("t", where="k = 3").not_searched
     (text,) = set(after) - set(before)
     assert text.startswith("2 objects of the published table")
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["same process", "another process"])
+@pytest.mark.parametrize("is_tagged", [True, False], ids=["tagged", "no tag"])
+def test_a_publisher_goes_on_after_the_log_was_truncated(
+    lake: lakebed.Instance, table: lakebed.Table, *, is_known: bool, is_tagged: bool
+) -> None:
+    """The entries after the published version are gone, although a tag keeps its state."""
+    table.set(log_s=0)
+    for start in (0, 10, 20):
+        table.write(rows(start, 10))
+    version = publish(table).version
+    if is_tagged:
+        table.tag("then", version)
+    for start in range(30, 90, 10):
+        table.write(rows(start, 10))
+        gc(lake)
+    assert (table.log.backend.log_start() or 0) > version
+    if not is_known:
+        run._known.clear()
+    assert publish(table).version == table.version
+    assert read(table) == pa.table(table.scan()).to_pylist()

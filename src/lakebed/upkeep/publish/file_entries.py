@@ -21,7 +21,7 @@ from lakebed.errors import Code
 from lakebed.model.files import data_name
 from lakebed.storage.digests import digest_bytes
 from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID
-from lakebed.upkeep.publish.storage_io import location_of
+from lakebed.upkeep.publish.record import location_of
 
 if TYPE_CHECKING:
     from lakebed.model import files

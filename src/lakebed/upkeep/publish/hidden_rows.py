@@ -23,13 +23,12 @@ from array import array
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 from pyroaring import BitMap64
 from rpds import HashTrieMap
 
-from lakebed.errors import Code
+from lakebed.errors import Code, NotRetainedError
 from lakebed.files.parquet.page_decoder import RowSlice, read_columns
 from lakebed.model.arrays import booleans, of_integers
 from lakebed.model.keys import EncodedRange, iter_ranges, successor
@@ -37,10 +36,12 @@ from lakebed.model.row_kinds import KIND, RowKind, with_hidden
 from lakebed.model.state.transactions import AddFiles, Replace, RestoreVersion
 from lakebed.model.wording import count_text
 from lakebed.read.rows.plan import successive
-from lakebed.upkeep.publish.superseded import competing_rows, key_fields, key_rows, superseded
+from lakebed.upkeep.publish.superseded import batch_of, competing_rows, key_fields, key_rows, superseded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
 
     from lakebed.files.parquet.pages import PagedFile
     from lakebed.log.checkpoint import Head
@@ -64,11 +65,6 @@ class LiveRows(Struct, frozen=True, eq=False):
 
     file: DataFile
     hidden: BitMap64
-
-    @property
-    def rows(self) -> int:
-        """The number of rows that count."""
-        return self.file.rows - len(self.hidden)
 
 
 class LiveFiles(Struct, frozen=True, eq=False):
@@ -95,12 +91,16 @@ def live_files(table: TableVersions, head: Head[TableState], known: LiveFiles | 
 
     Raises:
         RejectedError: rows of the version are computed by a merge, and are in no file.
-        NotRetainedError: a file, or an entry after the known version, was deleted.
+        NotRetainedError: a file was deleted.
         DamagedError, NotFoundError, StorageError: a file or an entry is damaged, missing or cannot be read.
     """
     if known is not None and _stay_hidden(known.head, head):
-        changes = _Changes.between(table, known.head, head)
-        return _Finder(table.reader, head, known, _Moves.between(known.head.state, changes)).found()
+        try:
+            changes = _Changes.between(table, known.head, head)
+        except NotRetainedError:
+            pass  # An entry in between was truncated, so all is found anew.
+        else:
+            return _Finder(table.reader, head, known, _Moves.between(known.head.state, changes)).found()
     found = _Finder(table.reader, head, None, _Moves.all_of(head.state)).found()
     if known is None:
         return found
@@ -363,8 +363,7 @@ class _Finder:
                 for first in range(0, group.rows, step):
                     rows = range(first, min(first + step, group.rows))
                     columns = read_columns([RowSlice(paged, position, group, rows)], fields)
-                    names = [field.name for field in fields]
-                    yield start + first, pa.RecordBatch.from_arrays([columns[name] for name in names], names)
+                    yield start + first, batch_of(columns, fields)
                 start += group.rows
 
     # -- rows that a merge leaves out ----------------------------------------------------------------------------------

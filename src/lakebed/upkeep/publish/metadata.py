@@ -35,7 +35,8 @@ from lakebed.model.files import PublishedPart, iceberg_folder, part_name
 from lakebed.upkeep.publish import record
 from lakebed.upkeep.publish.deletes import PATH_ID
 from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID, iceberg_schema, sort_order
-from lakebed.upkeep.publish.storage_io import StorageIO, location_of
+from lakebed.upkeep.publish.record import location_of
+from lakebed.upkeep.publish.storage_io import StorageIO
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -22,6 +22,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from lakebed.errors import Code, DamagedError, Error
 from lakebed.model.documents import dump, is_whole_document, load, reading
@@ -109,6 +110,12 @@ class MetadataFile:
     def versions(self) -> frozenset[int]:
         """The versions of the table that snapshots stand for."""
         return frozenset(int(one["summary"][VERSION]) for one in self.document.get("snapshots", ()))
+
+
+def location_of(storage: Storage, name: str) -> str:
+    """Return the URI of an object, or of a folder, for other engines: those of Iceberg have no percent-encoding."""
+    url = storage.object_url(name)
+    return unquote(url) if url.startswith("file:") else url
 
 
 def latest_metadata(storage: Storage, table_id: str, known: MetadataFile | None = None) -> MetadataFile | None:

@@ -22,12 +22,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from threading import Lock
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from msgspec import structs
 
 from lakebed import clock
 from lakebed.errors import Code, NotRetainedError
+from lakebed.log.checkpoint import in_parallel
 from lakebed.model.files import data_name, iceberg_folder, metadata_name, version_hint_name
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import KEEP_ALL
@@ -36,7 +36,7 @@ from lakebed.model.settings import Publish
 from lakebed.model.wording import count_text
 from lakebed.storage.retries import attempts, is_stored
 from lakebed.upkeep.publish import record
-from lakebed.upkeep.publish.record import MetadataFile, latest_metadata
+from lakebed.upkeep.publish.record import MetadataFile, latest_metadata, location_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,7 +58,7 @@ ATTEMPTS_MAX = 8
 MERGED, RAW = "merged", "raw"
 """Which rows are published: those of the table, or all that are stored."""
 
-CHAINS_KEPT = 64
+KNOWN_MAX = 64
 """Tables of which this process remembers what it has published."""
 
 
@@ -89,16 +89,14 @@ class PublishReport(WorkReport):
     @property
     def summary(self) -> str:
         """The result as a sentence."""
-        if not self.number:
-            return "nothing was published"
         if self.idle:
-            return f"no newer rows; published before as {self.metadata_location}"
+            return f"no newer rows; published as {self.metadata_location}"
         files = f"{count_text(self.files_added, 'file')} added, {self.files_dropped} dropped"
         return f"published as {self.metadata_location}: {files}"
 
     @property
     def idle(self) -> bool:
-        """Whether the version was published before."""
+        """Whether there are no other rows than those that were published before."""
         return not self.snapshots
 
 
@@ -112,7 +110,9 @@ class _Chain:
     live: LiveFiles | None = None
 
 
-_chains: OrderedDict[tuple[str, str], _Chain] = OrderedDict()
+_known: OrderedDict[tuple[str, str], tuple[MetadataFile, _Chain | None]] = OrderedDict()
+"""The latest metadata file that this process has seen of a table, and the publication, if it made that."""
+
 _lock = Lock()
 
 
@@ -121,10 +121,7 @@ def current(table: Table) -> Published | None:
 
     Raises DamagedError for metadata that Lakebed did not write, StorageError.
     """
-    key = _key(table)
-    with _lock:
-        known = _chains.get(key)
-    file = latest_metadata(table.storage, table.id, None if known is None else known.file)
+    file = _latest(table)
     if file is None or file.ended:
         return None
     return Published(table.id, file.version, file.number, _location(table, file.number), file.data)
@@ -162,27 +159,25 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
 
 def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishReport | None:
     """Publish the latest version; None if another publisher was faster. ``anew``: without the snapshots of before."""
-    before = _chain(table)
-    if anew:
-        before = _empty_chain(table, before.file)
-    head = _head(table)
-    wanted = _properties(table, before.file, raw=raw)
-    last = before.file
+    last, head = _latest(table), _head(table)
+    wanted = _properties(table, last, raw=raw)
+    if last is not None and _is_current(table, last, head.version, wanted):
+        return PublishReport(table.name, last.version, last.number, _location(table, last.number))
+    before = _empty_chain(table, last) if anew else _chain(table, last)
     if last is not None and not last.ended and last.properties[record.ROWS] != wanted[record.ROWS]:
         # Other rows of the same files are hidden.
         before = replace(before, live=None)
-    if last is not None and _is_current(table, last, head.version, wanted):
-        return PublishReport(table.name, last.version, last.number, _location(table, last.number))
     number = (0 if last is None else last.number) + 1
     after, report = _Publication(table, number, wanted).chain(before, head)
     assert after.file is not None
     if not is_stored(table.storage, after.file.name, after.file.data):
         return None
-    if record.latest_number(table.storage, table.id) > number and not _follows(table, after.file):
+    latest = record.latest_number(table.storage, table.id)
+    if latest > number and not _follows(table, after.file):
         table.storage.delete([after.file.name])
         return None
-    _remember(table, after)
-    table.storage.replace(version_hint_name(table.id), str(number).encode())
+    _remember(table, after.file, after)
+    table.storage.replace(version_hint_name(table.id), str(latest).encode())
     if number > record.METADATA_KEPT:
         table.storage.delete([metadata_name(table.id, number - record.METADATA_KEPT)])
     return report
@@ -251,11 +246,9 @@ class _Publication:
             dropped = [path for path in data if path not in kept]
         else:
             dropped = [self._path(writer, before.live.files[name].file) for name in sorted(live.gone)]
-        return FileChanges(
-            [self._entry(one) for path, one in changed.items() if path not in data],
-            dropped,
-            {path: self._deletes(writer, path, one) for path, one in changed.items() if one.hidden or path in deletes},
-        )
+        hiding = {path: one for path, one in changed.items() if one.hidden or path in deletes}
+        added = [one for path, one in changed.items() if path not in data]
+        return FileChanges(in_parallel(self._entry, added), dropped, self._deletes_of(writer, hiding))
 
     def _with_tag(self, before: _Chain, head: Head[TableState]) -> TableMetadataV2:
         """Return the metadata with a snapshot of an older version, which shares no manifest with others."""
@@ -264,9 +257,8 @@ class _Publication:
 
         shown = _rows_of(head, self._properties[record.ROWS])
         writer, live = self._writer(head), live_files(self._table.versions, shown).files.values()
-        paths = {self._path(writer, one.file): one for one in live if one.hidden}
-        deletes = {path: self._deletes(writer, path, one) for path, one in paths.items()}
-        entries = [self._entry(one) for one in live]
+        deletes = self._deletes_of(writer, {self._path(writer, one.file): one for one in live if one.hidden})
+        entries = in_parallel(self._entry, list(live))
         return with_tagged_snapshot(writer, before.metadata, entries, deletes, self._committed_ms(head.version))
 
     def _path(self, writer: PartWriter, file: files.DataFile) -> str:
@@ -276,6 +268,10 @@ class _Publication:
         from lakebed.upkeep.publish.file_entries import file_entry
 
         return file_entry(self._table.storage, self._table.id, live.file)
+
+    def _deletes_of(self, writer: PartWriter, live: Mapping[str, LiveRows]) -> dict[str, DataFile | None]:
+        """Write the deletes of data files, by their paths; None for a file without hidden rows."""
+        return dict(in_parallel(lambda pair: (pair[0], self._deletes(writer, *pair)), list(live.items())))
 
     def _deletes(self, writer: PartWriter, path: str, live: LiveRows) -> DataFile | None:
         from lakebed.upkeep.publish.deletes import position_deletes
@@ -307,20 +303,29 @@ class _Publication:
 # -- what this process knows -----------------------------------------------------------------------------------------
 
 
-def _chain(table: Table) -> _Chain:
-    """Return the latest publication: the one that this process made, or as it is read; an empty one to begin with."""
+def _latest(table: Table) -> MetadataFile | None:
+    """Return the latest metadata file; it is read if this process does not know it."""
+    with _lock:
+        known, _ = _known.get(_key(table), (None, None))
+    file = latest_metadata(table.storage, table.id, known)
+    if file is not None and file is not known:
+        _remember(table, file, None)
+    return file
+
+
+def _chain(table: Table, file: MetadataFile | None) -> _Chain:
+    """Return the publication of a metadata file: as this process made it, or as it is read; an empty one if need be."""
     from lakebed.upkeep.publish import metadata as iceberg
     from lakebed.upkeep.publish.storage_io import StorageIO
 
     with _lock:
-        known = _chains.get(_key(table))
-    file = latest_metadata(table.storage, table.id, None if known is None else known.file)
-    if known is not None and known.file is file:
-        return known
+        known, made = _known.get(_key(table), (None, None))
+    if made is not None and known is file:
+        return made
     if file is not None and not file.ended:
         found, io = iceberg.parsed(file), StorageIO(table.storage)
         # The paths in metadata are absolute, so those of an instance that was moved are of no use.
-        if found.location == _at(table, iceberg_folder(table.id)):
+        if found.location == location_of(table.storage, iceberg_folder(table.id)):
             manifests = iceberg.read_manifests(io, found.current_snapshot())
             return _Chain(file, found, manifests, _known_files(table, file, manifests, io))
     return _empty_chain(table, file)
@@ -349,9 +354,10 @@ def _known_files(
     except NotRetainedError:
         return None
     deletes = manifests[ManifestContent.DELETES]
+    paths = [entry.file_path for _, entry in deletes.files_of(io)]
     hidden = {}
-    for _, entry in deletes.files_of(io):
-        for path, positions in read_position_deletes(io.read(entry.file_path)).items():
+    for read in in_parallel(lambda path: read_position_deletes(io.read(path)), paths):
+        for path, positions in read.items():
             hidden[path.rpartition("/")[2].removesuffix(".parquet")] = positions
     return LiveFiles.published(_rows_of(head, file.properties[record.ROWS]), hidden)
 
@@ -377,7 +383,7 @@ def _properties(table: Table, file: MetadataFile | None, *, raw: bool | None) ->
 def _is_current(table: Table, file: MetadataFile, version: int, wanted: Mapping[str, str]) -> bool:
     """Return whether a publication is of this version, with the wanted rows, and at the place where it is found."""
     is_same = not file.ended and file.version == version and file.properties.get(record.ROWS) == wanted[record.ROWS]
-    return is_same and file.document.get("location") == _at(table, iceberg_folder(table.id))
+    return is_same and file.document.get("location") == location_of(table.storage, iceberg_folder(table.id))
 
 
 def _follows(table: Table, file: MetadataFile) -> bool:
@@ -388,12 +394,12 @@ def _follows(table: Table, file: MetadataFile) -> bool:
     return MetadataFile(table.id, file.number + 1, data).properties.get(record.PREVIOUS) == file.digest
 
 
-def _remember(table: Table, made: _Chain) -> None:
+def _remember(table: Table, file: MetadataFile, made: _Chain | None) -> None:
     with _lock:
-        _chains[_key(table)] = made
-        _chains.move_to_end(_key(table))
-        while len(_chains) > CHAINS_KEPT:
-            _chains.popitem(last=False)
+        _known[_key(table)] = file, made
+        _known.move_to_end(_key(table))
+        while len(_known) > KNOWN_MAX:
+            _known.popitem(last=False)
 
 
 def _key(table: Table) -> tuple[str, str]:
@@ -401,10 +407,4 @@ def _key(table: Table) -> tuple[str, str]:
 
 
 def _location(table: Table, number: int) -> str:
-    return _at(table, metadata_name(table.id, number))
-
-
-def _at(table: Table, name: str) -> str:
-    """Return the location of an object: :func:`lakebed.upkeep.publish.storage_io.location_of`, without PyIceberg."""
-    url = table.storage.object_url(name)
-    return unquote(url) if url.startswith("file:") else url
+    return location_of(table.storage, metadata_name(table.id, number))

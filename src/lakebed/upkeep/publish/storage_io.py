@@ -10,23 +10,17 @@ from __future__ import annotations
 
 import io
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from pyiceberg.io import FileIO, InputFile, OutputFile
 
 from lakebed.errors import Code
 from lakebed.storage.retries import is_stored
+from lakebed.upkeep.publish.record import location_of
 
 if TYPE_CHECKING:
     from pyiceberg.io import InputStream, OutputStream
 
     from lakebed.storage.contract import Storage
-
-
-def location_of(storage: Storage, name: str) -> str:
-    """Return the URI of an object, or of a folder."""
-    url = storage.object_url(name)
-    return unquote(url) if url.startswith("file:") else url
 
 
 class StorageIO(FileIO):

@@ -135,7 +135,7 @@ def key_rows(
         wanted = concatenated_positions(spans)
         moved = np.array([first - start for (_, first), start in zip(begins, starts, strict=False)], np.int64)
         yield KeyRows(
-            _batch({name: take_rows(column, wanted) for name, column in columns.items()}, fields),
+            batch_of({name: take_rows(column, wanted) for name, column in columns.items()}, fields),
             np.repeat(np.array([index for index, _ in begins], np.int64), counts),
             np.asarray(wanted, np.int64) + np.repeat(moved, counts),
         )
@@ -186,7 +186,7 @@ def _rows_of_keys(file: PagedFile, index: int, wanted: KeyList, fields: Sequence
     if rest := [field for field in fields if field.name not in columns]:
         slices = list(slices_at(file, positions.tolist()))
         columns |= read_columns(slices, rest) if slices else {f.name: pa.nulls(0, f.stored_type) for f in rest}
-    return KeyRows(_batch(columns, fields), np.full(len(positions), index), positions)
+    return KeyRows(batch_of(columns, fields), np.full(len(positions), index), positions)
 
 
 class _KeyProbe(Struct, frozen=True):
@@ -254,7 +254,8 @@ def _search(file: PagedFile, probes: Sequence[_KeyProbe], wanted: KeyList) -> tu
 _LOW, _HIGH = attrgetter("low"), attrgetter("high")
 
 
-def _batch(columns: Columns, fields: Sequence[Field]) -> pa.RecordBatch:
+def batch_of(columns: Columns, fields: Sequence[Field]) -> pa.RecordBatch:
+    """Return columns by their names as a batch, in the order of the fields."""
     names = [field.name for field in fields]
     return pa.RecordBatch.from_arrays([columns[name] for name in names], names)
 
