@@ -36,8 +36,8 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import decoded_rows
-from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.model import validity
+from lakebed.model.field_ids import stored_id
 from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import inside

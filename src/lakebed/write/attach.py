@@ -32,10 +32,10 @@ from lakebed.files.parquet.layout import SortedFile
 from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import decoded_rows, pages_bytes_max, size_of
-from lakebed.files.sorting.merge_inputs import stored_id
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
 from lakebed.model.arrays import raw
+from lakebed.model.field_ids import stored_id
 from lakebed.model.files import NewFile
 from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.keys import KeyCodec, same_key

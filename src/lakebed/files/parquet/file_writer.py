@@ -56,6 +56,7 @@ from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.sizes import gather
 from lakebed.files.parquet.thrift import decode_struct, without_fields
 from lakebed.model.arrays import plain
+from lakebed.model.field_ids import numbered_schema
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import Summary
 from lakebed.model.key_type import BOOLEAN
@@ -244,7 +245,7 @@ class _OpenFile:
                 # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
                 self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
                 options = _options(layout, first, [field.name for field in self._bounded])
-                self._writer = pq.ParquetWriter(self._sink, layout.schema.arrow, **options)
+                self._writer = pq.ParquetWriter(self._sink, numbered_schema(layout.schema), **options)
         except BaseException:
             path.unlink(missing_ok=True)
             raise

@@ -49,6 +49,7 @@ from lakebed.files.parquet.thrift import (
     text,
 )
 from lakebed.model.documents import load
+from lakebed.model.field_ids import inner_ids, numbered_schema, stored_id
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
 from lakebed.storage import blocks
@@ -78,7 +79,7 @@ Places = Sequence[tuple[int, int] | None]
 def copyable(path: Path, schema: Schema) -> Footer | None:
     """Return the footer of a file of Lakebed with exactly the schema's columns, which may be copied; else None."""
     with pq.ParquetFile(path) as file:
-        if not _same_columns(file.schema_arrow, schema.arrow):
+        if not _same_columns(file.schema_arrow, numbered_schema(schema)):
             return None
     metadata, footer, size_bytes = _footer(path)
     chunks = [chunk for group in metadata[4] for chunk in group[_CHUNKS]]
@@ -90,7 +91,7 @@ def copyable(path: Path, schema: Schema) -> Footer | None:
 
 def _same_columns(stored: pa.Schema, wanted: pa.Schema) -> bool:
     """Return whether columns have the same names, types and field ids; writers keep other metadata of their own."""
-    ids = [[(column.metadata or {}).get(b"PARQUET:field_id") for column in columns] for columns in (stored, wanted)]
+    ids = [[(stored_id(column), inner_ids(column)) for column in columns] for columns in (stored, wanted)]
     return ids[0] == ids[1] and stored.equals(wanted, check_metadata=False)
 
 

@@ -37,6 +37,7 @@ from lakebed.errors import Code, Error
 from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import decoded_rows, gather
 from lakebed.model import types
+from lakebed.model.field_ids import stored_id
 from lakebed.model.files import WIDE_ROW_BYTES
 from lakebed.model.keys import ALL_KEYS, EncodedRange, sorted_by
 from lakebed.model.schema import Schema
@@ -294,12 +295,6 @@ def _columns_of_fields(stored: pa.Schema, schema: Schema, path: Path) -> tuple[p
                 expected=str(field.type),
             )
     return columns
-
-
-def stored_id(column: pa.Field) -> int | None:
-    """Return the field id that a column of a file carries; None: it has none."""
-    text = (column.metadata or {}).get(b"PARQUET:field_id")
-    return None if text is None else int(text)
 
 
 # -- spills -------------------------------------------------------------------------------------------------------

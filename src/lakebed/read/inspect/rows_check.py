@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.files.parquet.ranks import RankNotes
-from lakebed.files.sorting.merge_inputs import stored_id
+from lakebed.model.field_ids import stored_id
 from lakebed.model.files import decode_bounds
 from lakebed.model.keys import KeyCodec, comparable
 from lakebed.model.row_kinds import KIND, RowKind

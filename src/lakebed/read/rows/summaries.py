@@ -72,7 +72,7 @@ def _derived(storage: Storage, table_id: str, file: DataFile, schema: Schema, cu
     from lakebed.files.parquet.ranks import RankNotes
     from lakebed.files.parquet.row_groups import read_row_groups
     from lakebed.files.parquet.sizes import decoded_rows
-    from lakebed.files.sorting.merge_inputs import stored_id
+    from lakebed.model.field_ids import stored_id
 
     notes = RankNotes(schema.codec, cuts, rows_estimate=file.rows)
     keys = schema.arrow_of(schema.row_key_names)
