@@ -192,6 +192,7 @@ class Code(StrEnum):
     ROWS_NOT_ERASED = "rows_not_erased", "rejected"
     JOB_NOT_PARKED = "job_not_parked", "rejected"
     ROWS_NOT_MERGED = "rows_not_merged", "rejected"
+    FILE_NOT_PUBLISHABLE = "file_not_publishable", "rejected"
     SETTING_REJECTED = "setting_rejected", "rejected"
 
     # AccessError

@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.errors import Code, RejectedError
+from lakebed.errors import RejectedError
 from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
@@ -40,7 +40,7 @@ from lakebed.upkeep.compaction.run import CompactionReport, Prepared, compact, p
 from lakebed.upkeep.export.run import ExportReport, ExportRequest, export
 from lakebed.upkeep.ingest_jobs import IngestReport, ingest
 from lakebed.upkeep.ingest_jobs import prepare as prepare_ingest
-from lakebed.upkeep.publish.run import PublishReport, publish
+from lakebed.upkeep.publish.run import UNPUBLISHABLE, PublishReport, partitions_to_rewrite, publish
 from lakebed.upkeep.retention.erasure.run import ErasureReport, RowsSought, erase_report
 from lakebed.upkeep.retention.run import CollectionReport, collect_garbage
 from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest, rewrite
@@ -230,13 +230,21 @@ class Maintenance:
     def publish(self, *, compact: bool = False, raw: bool | None = None) -> PublishReport:
         """Publish the latest version for other engines; see :meth:`lakebed.jobs.pipeline.Pipeline.publish`."""
         with self.tracked(WorkKind.PUBLISH) as run:
-            try:
-                return run.reported(publish(self.table, raw=raw))
-            except RejectedError as error:
-                if error.code is not Code.ROWS_NOT_MERGED or not compact:
-                    raise
-            self.compact("full")
+            for mend in (self._merge_all, self._rewrite_unpublishable) if compact else ():
+                try:
+                    return run.reported(publish(self.table, raw=raw))
+                except RejectedError as error:
+                    if error.code not in UNPUBLISHABLE:
+                        raise
+                mend()
             return run.reported(publish(self.table, raw=raw))
+
+    def _merge_all(self) -> None:
+        self._raised(self.compact("full"))
+
+    def _rewrite_unpublishable(self) -> None:
+        """Rewrite the files that other engines cannot read, each with the others of its partitions."""
+        self._raised(self.merge(Prepared(whole(self.table.state(), partitions_to_rewrite(self.table)))))
 
     def collect(self) -> CollectionReport:
         """Delete files that no version needs, and truncate the log."""

@@ -86,21 +86,6 @@ def test_metadata_of_another_writer_is_refused(table: lakebed.Table) -> None:
         publish(table)
 
 
-@pytest.mark.parametrize(
-    "kind", ["uint8", "uint64", "timestamp[ms]", "halffloat", "null", "list<int64>", "json", "time32[s]"]
-)
-def test_a_type_that_iceberg_lacks_is_refused_by_name(tmp_path: Path, kind: str) -> None:
-    lake = lakebed.create(str(tmp_path / "lake"))
-    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, values={"v": kind}))
-    with pytest.raises(lakebed.RejectedError, match="field v is"):
-        table.set(publish="iceberg")
-    with pytest.raises(lakebed.UsageError, match="field v is"):
-        lake.create_table("u", table.schema, settings={"publish": "iceberg"})
-    plain = lake.create_table("p", SCHEMA, settings={"publish": "iceberg"})
-    with pytest.raises(lakebed.RejectedError, match="field v2 is"):
-        plain.alter(lakebed.AddField("v2", kind))
-
-
 def test_a_tag_is_a_reference_to_the_rows_of_its_version(table: lakebed.Table) -> None:
     """Of a version that was published, one that was not, and one that was overtaken."""
     table.write(rows(0, 10))

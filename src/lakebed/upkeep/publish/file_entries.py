@@ -18,7 +18,10 @@ from pyiceberg.typedef import Record
 from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncate_upper_bound_text_string
 
 from lakebed.errors import Code
+from lakebed.model.field_ids import children, first_inner_id, inner_columns, inner_ids, stored_id
 from lakebed.model.files import data_name
+from lakebed.model.published_types import why_not
+from lakebed.model.type_names import name_of
 from lakebed.storage.digests import digest_bytes
 from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID
 from lakebed.upkeep.publish.record import location_of
@@ -32,12 +35,21 @@ BOUND_BYTES = 16
 
 FOUR_BYTES = 32
 
-_FIELD_ID = b"PARQUET:field_id"
-
 
 def file_entry(storage: Storage, table_id: str, file: files.DataFile) -> DataFile:
-    """Return a data file of the table with the statistics of its footer. One request."""
+    """Return a data file of the table with the statistics of its footer. One request.
+
+    Raises RejectedError for a file that has to be rewritten before other engines can read it.
+    """
     name = data_name(table_id, file)
+    footer = _footer(storage, name, file)
+    if reason := _unreadable(footer):
+        raise Code.FILE_NOT_PUBLISHABLE(
+            f"other engines cannot read the data file {name}: {reason}. Files written from now on can be read: rewrite "
+            "those from before (lakebed publish --compact)",
+            name=name,
+            file=file.id,
+        )
     return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location_of(storage, name),
@@ -46,8 +58,13 @@ def file_entry(storage: Storage, table_id: str, file: files.DataFile) -> DataFil
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         sort_order_id=SORT_ORDER_ID,
-        **_statistics(_footer(storage, name, file)),
+        **_statistics(footer),
     )
+
+
+def is_readable(storage: Storage, table_id: str, file: files.DataFile) -> bool:
+    """Return whether other engines can read a data file. One request."""
+    return not _unreadable(_footer(storage, data_name(table_id, file), file))
 
 
 def _footer(storage: Storage, name: str, file: files.DataFile) -> pq.FileMetaData:
@@ -58,20 +75,42 @@ def _footer(storage: Storage, name: str, file: files.DataFile) -> pq.FileMetaDat
     return pq.read_metadata(pa.BufferReader(footer))
 
 
+def _unreadable(footer: pq.FileMetaData) -> str:
+    """Return why other engines cannot read a file; empty if they can.
+
+    They convert all of its columns, so those of fields that were dropped count too.
+    """
+    for column in footer.schema.to_arrow_schema():
+        if why_not(column.type):
+            return f"it has a column {column.name} of {name_of(column.type)}, a field that was dropped"
+        field_id, inner = stored_id(column), inner_ids(column)
+        first = 0 if field_id is None else first_inner_id(field_id)
+        if inner != list(range(first, first + len(inner))):
+            return f"the inner columns of {column.name} have no field ids"
+    return ""
+
+
+def _flat_columns(schema: pa.Schema) -> dict[int, pa.Field]:
+    """Return the columns without inner columns, by their places among the columns of Parquet."""
+    flat, place = {}, 0
+    for column in schema:
+        if not pa.types.is_nested(column.type):
+            flat[place] = column
+        place += sum(not children(one.type) for one in (column, *inner_columns(column.type)))
+    return flat
+
+
 def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
     """Return sizes, counts and bounds of the columns that have a field id and no inner columns."""
-    schema = footer.schema.to_arrow_schema()
-    ids = {
-        field.name: int(field.metadata[_FIELD_ID]) for field in schema if field.metadata and _FIELD_ID in field.metadata
-    }
+    columns = _flat_columns(footer.schema.to_arrow_schema())
     found: dict[str, dict[int, Any]] = {
         name: {} for name in ("column_sizes", "value_counts", "null_value_counts", "lower_bounds", "upper_bounds")
     }
     offsets = []
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
-    for place in range(footer.num_columns):
+    for place, column in columns.items():
         chunks = [group.column(place) for group in groups]
-        field_id = ids.get(chunks[0].path_in_schema)
+        field_id = stored_id(column)
         if field_id is None:
             continue
         found["column_sizes"][field_id] = sum(chunk.total_compressed_size for chunk in chunks)
@@ -80,7 +119,7 @@ def _statistics(footer: pq.FileMetaData) -> dict[str, Any]:
         if all(one is not None and one.has_null_count for one in statistics):
             found["null_value_counts"][field_id] = sum(one.null_count for one in statistics)
         if all(one is not None and one.has_min_max for one in statistics):
-            kind = schema.field(chunks[0].path_in_schema).type
+            kind = column.type
             low = _bound(kind, min(_value(kind, one.min_raw) for one in statistics), up=False)
             high = _bound(kind, max(_value(kind, one.max_raw) for one in statistics), up=True)
             if low is not None and high is not None:

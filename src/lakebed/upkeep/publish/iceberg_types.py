@@ -11,38 +11,17 @@ import pyarrow as pa
 from pyiceberg.schema import Schema as IcebergSchema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FixedType,
-    FloatType,
-    IntegerType,
-    LongType,
-    NestedField,
-    PrimitiveType,
-    StringType,
-    TimestampType,
-    TimestamptzType,
-    TimeType,
-    UUIDType,
-)
+from pyiceberg.types import DecimalType, FixedType, IcebergType, ListType, MapType, NestedField, StructType
 
 from lakebed.errors import Code
-from lakebed.model.published_types import unpublished
-from lakebed.model.type_names import UUID
+from lakebed.model.field_ids import children, numbered, stored_id
+from lakebed.model.published_types import rule_of, unpublished
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from lakebed.model.schema import Schema
 
 SORT_ORDER_ID = 1
 """0 means unsorted."""
-
-_INT_BITS = 32
 
 
 def iceberg_schema(schema: Schema) -> IcebergSchema:
@@ -53,10 +32,7 @@ def iceberg_schema(schema: Schema) -> IcebergSchema:
     if refused := unpublished(schema):
         raise Code.TYPE_UNSUPPORTED(f"the table cannot be published as Iceberg: {refused}")
     return IcebergSchema(
-        *(
-            NestedField(field.id, field.name, iceberg_type(field.type), required=not field.nullable)
-            for field in schema.fields
-        ),
+        *(_nested_field(numbered(field)) for field in schema.fields),
         schema_id=schema.version,
     )
 
@@ -68,27 +44,28 @@ def sort_order(schema: Schema) -> SortOrder:
     return SortOrder(*fields, order_id=SORT_ORDER_ID)
 
 
-def iceberg_type(kind: pa.DataType) -> PrimitiveType:
-    """Return the type with all values of ours, which must be one that can be published."""
-    if pa.types.is_integer(kind):
-        return IntegerType() if kind.bit_width <= _INT_BITS else LongType()
+def iceberg_type(kind: pa.DataType) -> IcebergType:
+    """Return the type with all values of ours, which must be one that can be published, with ids of inner columns."""
+    if pa.types.is_map(kind):
+        key, value = children(kind)
+        return MapType(
+            stored_id(key),
+            iceberg_type(key.type),
+            stored_id(value),
+            iceberg_type(value.type),
+            value_required=not value.nullable,
+        )
+    if pa.types.is_struct(kind):
+        return StructType(*map(_nested_field, children(kind)))
+    if pa.types.is_nested(kind):
+        [element] = children(kind)
+        return ListType(stored_id(element), iceberg_type(element.type), element_required=not element.nullable)
     if pa.types.is_decimal(kind):
         return DecimalType(kind.precision, kind.scale)
-    if pa.types.is_timestamp(kind):
-        return TimestampType() if kind.tz is None else TimestamptzType()
-    if kind == UUID:
-        return UUIDType()
     if pa.types.is_fixed_size_binary(kind):
         return FixedType(kind.byte_width)
-    return _SIMPLE[kind]()
+    return IcebergType.model_validate(rule_of(kind).iceberg)
 
 
-_SIMPLE: dict[pa.DataType, Callable[[], PrimitiveType]] = {
-    pa.bool_(): BooleanType,
-    pa.float32(): FloatType,
-    pa.float64(): DoubleType,
-    pa.date32(): DateType,
-    pa.time64("us"): TimeType,
-    pa.string(): StringType,
-    pa.binary(): BinaryType,
-}
+def _nested_field(column: pa.Field) -> NestedField:
+    return NestedField(stored_id(column), column.name, iceberg_type(column.type), required=not column.nullable)

@@ -398,11 +398,12 @@ def finished(
     metadata: TableMetadataV2, previous: MetadataFile | None, state: TableState, properties: Mapping[str, str]
 ) -> tuple[TableMetadataV2, bytes]:
     """Return the metadata with schema and properties of a version, and the bytes of their file."""
-    schemas = [one for one in metadata.schemas if one.schema_id != state.created.version]
+    older = [one for one in metadata.schemas if one.schema_id != state.created.version]
+    schemas = [*older, iceberg_schema(state.created)]
     update: dict[str, Any] = {
-        "schemas": [*schemas, iceberg_schema(state.created)],
+        "schemas": schemas,
         "current_schema_id": state.created.version,
-        "last_column_id": max(field.id for schema in state.schemas for field in schema.fields),
+        "last_column_id": max([metadata.last_column_id, *(one.highest_field_id for one in schemas)]),
         "last_updated_ms": max([_now_ms(), *(entry.timestamp_ms for entry in metadata.snapshot_log[-1:])]),
         "properties": {
             # Other engines leave files and snapshots alone.

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from lakebed import clock
-from lakebed.errors import Code, NotRetainedError
+from lakebed.errors import Code, NotRetainedError, RejectedError
 from lakebed.log.checkpoint import in_parallel
 from lakebed.model.files import data_name, iceberg_folder, metadata_name, version_hint_name
 from lakebed.model.foreign_errors import optional_imports
@@ -39,7 +39,7 @@ from lakebed.upkeep.publish import record
 from lakebed.upkeep.publish.record import MetadataFile, latest_metadata, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyiceberg.manifest import DataFile, ManifestContent
     from pyiceberg.table.metadata import TableMetadataV2
@@ -54,6 +54,9 @@ if TYPE_CHECKING:
 
 ATTEMPTS_MAX = 8
 """Publications that others may make meanwhile."""
+
+UNPUBLISHABLE = frozenset({Code.ROWS_NOT_MERGED, Code.FILE_NOT_PUBLISHABLE})
+"""Why a version cannot be published before the table is compacted."""
 
 MERGED, RAW = "merged", "raw"
 """Which rows are published: those of the table, or all that are stored."""
@@ -102,12 +105,16 @@ class PublishReport(WorkReport):
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """A publication as the next one needs it; ``live`` are the files by id, if this process has found them."""
+    """A publication as the next one needs it; ``live`` are the files by id, if this process has found them.
+
+    ``refused`` are versions with tags that cannot be published.
+    """
 
     file: MetadataFile | None
     metadata: TableMetadataV2
     manifests: Mapping[ManifestContent, Manifests]
     live: LiveFiles | None = None
+    refused: frozenset[int] = frozenset()
 
 
 _known: OrderedDict[tuple[str, str], tuple[MetadataFile, _Chain | None]] = OrderedDict()
@@ -133,7 +140,8 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
     With ``raw`` all stored rows are rows, also of a table that merges them; None: as it was published before.
 
     Raises:
-        UsageError: the setting is not made; pyiceberg is not installed; rows are computed by a merge.
+        UsageError: the setting is not made, or pyiceberg is not installed.
+        RejectedError: rows are computed by a merge, or files have to be rewritten: compact the table.
         DamagedError: another program wrote metadata, or changed ours.
         ContentionError: others published all the time.
         StorageError: nothing was published, or that is not clear: publish again.
@@ -155,6 +163,17 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
             return report
         anew = report is not None
     raise Code.PUBLICATION_CONTENDED(f"table {table.name} was published by others {ATTEMPTS_MAX} times; try again")
+
+
+def partitions_to_rewrite(table: Table) -> list[int]:
+    """Return the partitions with files that other engines cannot read. Reads the footers of all files."""
+    from lakebed.upkeep.publish.file_entries import is_readable
+
+    state = table.state()
+    found = {file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}
+    readable = in_parallel(lambda file: is_readable(table.storage, table.id, file), list(found.values()))
+    bad = {name for name, is_good in zip(found, readable, strict=True) if not is_good}
+    return [one for one in state.partitions.ids if any(file.id in bad for file in state.files_of(one))]
 
 
 def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishReport | None:
@@ -199,16 +218,31 @@ class _Publication:
         state, after = head.state, before
         published = -1 if before.file is None or not before.metadata.snapshots else before.file.version
         for version in sorted({one for one in state.tags.values() if published < one < state.version}):
-            after = self._with_version(after, self._table.log.at(version))
+            after = self._with_tagged(after, version, self._with_version)
         after = self._with_version(after, head)
-        older = {version for version in state.tags.values() if version <= published}
+        older = {version for version in state.tags.values() if version <= published} - after.refused
         for version in sorted(older - iceberg.snapshots_by_version(after.metadata).keys()):
-            after = replace(after, metadata=self._with_tag(after, self._table.log.at(version)))
-        described = iceberg.with_tags(after.metadata, self._tags(state, after.metadata))
+            after = self._with_tagged(after, version, self._with_tag)
+        tags = {name: version for name, version in state.tags.items() if version not in after.refused}
+        described = iceberg.with_tags(after.metadata, self._tags(tags, after.metadata))
         described = iceberg.without_old(described, self._expiry_ms())
         described, data = iceberg.finished(described, before.file, state, self._properties)
         file = MetadataFile(self._table.id, self._number, data)
         return replace(after, file=file, metadata=described), replace(self._report, version=state.version)
+
+    def _with_tagged(
+        self, before: _Chain, version: int, with_version: Callable[[_Chain, Head[TableState]], _Chain]
+    ) -> _Chain:
+        """Return the publication with a version that has tags; without it, if its rows cannot be published.
+
+        Those of later versions can, once the table was compacted; the tagged one stays as it is.
+        """
+        try:
+            return with_version(before, self._table.log.at(version))
+        except RejectedError as error:
+            if error.code not in UNPUBLISHABLE:
+                raise
+        return replace(before, refused=before.refused | {version})
 
     def _with_version(self, before: _Chain, head: Head[TableState]) -> _Chain:
         """Return the publication with a version as the current snapshot, if it has other rows than the last."""
@@ -250,8 +284,8 @@ class _Publication:
         added = [one for path, one in changed.items() if path not in data]
         return FileChanges(in_parallel(self._entry, added), dropped, self._deletes_of(writer, hiding))
 
-    def _with_tag(self, before: _Chain, head: Head[TableState]) -> TableMetadataV2:
-        """Return the metadata with a snapshot of an older version, which shares no manifest with others."""
+    def _with_tag(self, before: _Chain, head: Head[TableState]) -> _Chain:
+        """Return the publication with a snapshot of an older version, which shares no manifest with others."""
         from lakebed.upkeep.publish.hidden_rows import live_files
         from lakebed.upkeep.publish.metadata import with_tagged_snapshot
 
@@ -259,7 +293,9 @@ class _Publication:
         writer, live = self._writer(head), live_files(self._table.versions, shown).files.values()
         deletes = self._deletes_of(writer, {self._path(writer, one.file): one for one in live if one.hidden})
         entries = in_parallel(self._entry, list(live))
-        return with_tagged_snapshot(writer, before.metadata, entries, deletes, self._committed_ms(head.version))
+        committed_ms = self._committed_ms(head.version)
+        described = with_tagged_snapshot(writer, before.metadata, entries, deletes, committed_ms)
+        return replace(before, metadata=described)
 
     def _path(self, writer: PartWriter, file: files.DataFile) -> str:
         return writer.io.root + data_name(self._table.id, file)
@@ -286,12 +322,12 @@ class _Publication:
 
         return PartWriter(self._table.storage, self._table.id, self._number, head.state)
 
-    def _tags(self, state: TableState, described: TableMetadataV2) -> dict[str, int]:
-        """Return the tags with the version of the snapshot that has the rows of theirs."""
+    def _tags(self, tags: Mapping[str, int], described: TableMetadataV2) -> dict[str, int]:
+        """Return tags with the version of the snapshot that has the rows of theirs."""
         from lakebed.upkeep.publish.metadata import snapshots_by_version
 
         versions = sorted(snapshots_by_version(described))
-        return {name: max((one for one in versions if one <= at), default=0) for name, at in state.tags.items()}
+        return {name: max((one for one in versions if one <= at), default=0) for name, at in tags.items()}
 
     def _committed_ms(self, version: int) -> int:
         return int(self._table.log.last_modified_or_epoch(version).timestamp() * 1000)
