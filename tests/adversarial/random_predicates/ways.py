@@ -86,8 +86,8 @@ def scan(at: Opened, sql: str, truths: list[Truth]) -> None:
 
 
 def narrowed_scan(at: Opened, sql: str, truths: list[Truth]) -> None:
-    """A scan of the key ranges in which rows may pass by the bounds of columns, by pages and by the engine."""
-    for way in ("pages", "engine"):
+    """A scan of the key ranges in which rows may pass by the bounds of columns, in three ways."""
+    for way in ("pages", "engine", "slices"):
         with reading_by(at.table, way):
             assert _sorted(at.table.scan(where=sql, columns=["n"])) == passing(truths), way
 
@@ -103,6 +103,13 @@ def statement_over_files(at: Opened, sql: str, truths: list[Truth]) -> None:
     rows, engine.in_memory_rows = engine.in_memory_rows, -1
     statement(at, sql, truths)
     engine.in_memory_rows = rows
+
+
+def narrowed_statement(at: Opened, sql: str, truths: list[Truth]) -> None:
+    """A statement whose tables are merged, or on a store, and so narrowed before the engine has them."""
+    for way in ("pages", "slices"):
+        with reading_by(at.table, way, copied_share=1):
+            statement_over_files(at, sql, truths)
 
 
 def joined(at: Opened, sql: str, truths: list[Truth]) -> None:
@@ -172,7 +179,7 @@ def relation(at: Opened, sql: str, truths: list[Truth]) -> None:
 
 EVERY: tuple[Way, ...] = (projection, scan, narrowed_scan, statement)
 SOME: tuple[Way, ...] = (
-    statement_over_files, joined, role, role_scan, filtered, deleted, relation,
+    statement_over_files, narrowed_statement, joined, role, role_scan, filtered, deleted, relation,
 )  # fmt: skip
 RARE: tuple[Way, ...] = (rewritten_rows,)
 

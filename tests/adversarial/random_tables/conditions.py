@@ -44,7 +44,7 @@ def condition(chance: Random, columns: list[Column], depth: int = 2, *, alone: b
     how = chance.choice(["and", "and", "or", "not"])
     if how == "not":
         one = condition(chance, columns, depth - 1, alone=alone)
-        return Condition(f"NOT ({one.sql})", lambda row: _not(one.of(row)))
+        return Condition(f"NOT ({one.sql})", lambda row: negated(one.of(row)))
     halves = [columns, columns]
     if len(columns) > 1 and chance.random() < 0.7:
         mixed = chance.sample(columns, len(columns))
@@ -52,7 +52,7 @@ def condition(chance: Random, columns: list[Column], depth: int = 2, *, alone: b
     alone = alone and halves[0] is not columns
     one, other = (condition(chance, half, depth - 1, alone=alone) for half in halves)
     if how == "and":
-        return Condition(f"({one.sql} AND {other.sql})", lambda row: _and(one.of(row), other.of(row)))
+        return Condition(f"({one.sql} AND {other.sql})", lambda row: conjunction(one.of(row), other.of(row)))
     return Condition(f"({one.sql} OR {other.sql})", lambda row: _or(one.of(row), other.of(row)))
 
 
@@ -97,15 +97,15 @@ def _leaf(chance: Random, column: Column, *, alone: bool) -> Condition:
     return Condition(f"{name} {sign} {literals[0]}", known(lambda rank: COMPARISONS[sign](rank, ranks[0])))
 
 
-def _and(one: Truth, other: Truth) -> Truth:
+def conjunction(one: Truth, other: Truth) -> Truth:
     if one is False or other is False:
         return False
     return None if one is None or other is None else True
 
 
 def _or(one: Truth, other: Truth) -> Truth:
-    return _not(_and(_not(one), _not(other)))
+    return negated(conjunction(negated(one), negated(other)))
 
 
-def _not(one: Truth) -> Truth:
+def negated(one: Truth) -> Truth:
     return None if one is None else not one

@@ -134,7 +134,7 @@ class History:
             return replace(of(*how), **self.layout)
 
         with (
-            reading_by(self.table, self.way, multi_get_rows=self.batch_rows, feed_keys=self.batch_rows),
+            reading_by(self.table, self.way, multi_get_rows=self.batch_rows, feed_keys=self.batch_rows, copied_share=1),
             pytest.MonkeyPatch.context() as patch,
         ):
             patch.setattr(Layout, "of", classmethod(smaller))

@@ -30,7 +30,7 @@ from lakebed.server.service.service import Service
 from lakebed.storage import connect
 from lakebed.upkeep.export.run import ExportRequest, run_export_task
 from lakebed.upkeep.export.run import export as run_export
-from tests.adversarial.random_tables.conditions import condition
+from tests.adversarial.random_tables.conditions import condition, conjunction, negated
 from tests.adversarial.random_tables.model import Model, Row, same, texts
 from tests.processes.web.serving import serving
 
@@ -301,6 +301,16 @@ def sql(visit: Visit) -> None:
     _queries(visit, visit.named, lambda text: visit.ways.lake.sql(text).read_all())
 
 
+def sql_over_files(visit: Visit) -> None:
+    """The engine reads what it can of the files, however few rows there are."""
+    engine, _ = visit.ways.lake.sql_engine()
+    rows, engine.in_memory_rows = engine.in_memory_rows, -1
+    try:
+        sql(visit)
+    finally:
+        engine.in_memory_rows = rows
+
+
 def remote_sql(visit: Visit) -> None:
     """Rare, because each statement takes a process."""
     if visit.chance.random() < 0.95:
@@ -346,25 +356,45 @@ def _check_unsupported(error: UsageError) -> None:
         raise error
 
 
+def _polars_condition(visit: Visit, depth: int) -> tuple[pl.Expr, Callable[[Row], bool | None]]:
+    """Return a random predicate of Polars, and its truth for a row."""
+    chance = visit.chance
+    if depth and chance.random() < 0.6:
+        (one, first), (other, second) = (_polars_condition(visit, depth - 1) for _ in range(2))
+        if chance.random() < 0.2:
+            return ~one, lambda row: negated(first(row))
+        if chance.random() < 0.5:
+            return one & other, lambda row: conjunction(first(row), second(row))
+        return one | other, lambda row: negated(conjunction(negated(first(row)), negated(second(row))))
+    column = chance.choice(visit.model.columns)
+    kind, number, name = column.kind, column.number, pl.col(column.name)
+    if not kind.is_key or kind.name.startswith(("binary", "uuid", "time_s")) or kind.name == "decimal50":
+        if chance.random() < 0.5:
+            return name.is_null(), lambda row: row[number] is None
+        return name.is_not_null(), lambda row: row[number] is not None
+    content = chance.choice(kind.contents)
+    series = pl.Series("x", pl.from_arrow(kind.array([content])))
+    value = series.item()
+    # Python has no nanoseconds.
+    exact = pl.Series("x", [value], dtype=series.dtype).equals(series, null_equal=True)
+    literal = pl.lit(value, dtype=series.dtype) if exact else pl.lit(series).first()
+    sign = chance.choice(["eq", "ne", "lt", "le", "gt", "ge"])
+    meaning: Any = getattr(operator, sign)
+    return meaning(
+        name, literal
+    ), lambda row: None if row[number] is None else meaning(kind.rank(row[number]), kind.rank(content))
+
+
 def polars(visit: Visit) -> None:
     try:
         frame = visit.at.lazy_polars()
     except UsageError as error:
         _check_unsupported(error)
         return
-    column = visit.chance.choice(visit.model.columns)
-    kind = column.kind
-    known = [row for row in visit.model.sorted() if row[column.number] is not None]
-    if kind.is_key and not kind.name.startswith(("binary", "uuid", "time_s")) and kind.name != "decimal50":
-        content = visit.chance.choice(kind.contents)
-        value = pl.lit(pl.Series("x", pl.from_arrow(kind.array([content]))))
-        sign = visit.chance.choice(["eq", "ne", "lt", "le", "gt", "ge"])
-        meaning: Any = getattr(operator, sign)
-        frame = frame.filter(meaning(pl.col(column.name), value.first()))
-        known = [row for row in known if meaning(kind.rank(row[column.number]), kind.rank(content))]
-    else:
-        frame = frame.filter(pl.col(column.name).is_not_null())
-    assert frame.select(pl.len()).collect().item() == len(known), (column, len(known))
+    where, passes = _polars_condition(visit, 2)
+    frame = frame.filter(where)
+    known = [row for row in visit.model.sorted() if passes(row) is True]
+    assert frame.select(pl.len()).collect().item() == len(known), (str(where), len(known))
     names = [
         c.name for c in visit.model.columns if c.kind.name not in ("map", "decimal50", "fixed_list", "uuid", "json")
     ]
@@ -462,6 +492,6 @@ def http(visit: Visit) -> None:
 
 
 READERS: tuple[Reader, ...] = (
-    scan, scan, get, get_many, count, prefixes, restricted, sample, explain, sql, remote_scan, remote_get,
-    remote_get_many, remote_sql, flight_sql, register, pandas, arrow, polars, to_duckdb, export, http,
+    scan, scan, get, get_many, count, prefixes, restricted, sample, explain, sql, sql_over_files, remote_scan,
+    remote_get, remote_get_many, remote_sql, flight_sql, register, pandas, arrow, polars, to_duckdb, export, http,
 )  # fmt: skip

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, StringStartsWith
+from pyspark.sql.datasource import EqualTo, GreaterThan, LessThan, StringStartsWith
 from pyspark.sql.types import StructType
 
 import lakebed
-from lakebed import AddField, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
+from lakebed import AddField, KeepAll, Latest, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.errors import Code
 from lakebed.log.through_service import CommitService
 from lakebed.spark import datasource
@@ -233,6 +233,21 @@ def test_filters_on_later_key_fields_leave_out_files_that_cannot_match(instance)
     ):
         found = pa.concat_tables(scanned(table, *filters, push_filters="true") or [table.scan(limit=0).read_all()])
         assert set(found["n"].to_pylist()) == numbers, filters
+
+
+@pytest.mark.parametrize("merge", [KeepAll(), Latest()], ids=["keep all", "latest"])
+def test_filters_on_values_leave_out_pages_that_cannot_match(instance, merge):
+    """Spark has to look at the rows again. A row that a newer one replaces stays hidden."""
+    rows_max = 20_000
+    schema = Schema({"k": "int64"}, values={"v": "int64"})
+    table = instance.create_table("paged", schema, merge=merge, settings={"page_rows": 1000})
+    table.write(pa.table({"k": range(rows_max), "v": range(rows_max)}))
+    table.write(pa.table({"k": range(0, rows_max, 2), "v": [-1] * (rows_max // 2)}))
+    filters = [GreaterThan(("v",), 100), LessThan(("v",), 104)]
+    found = pa.concat_tables(scanned(table, *filters, push_filters="true"))
+    assert 0 < found.num_rows < rows_max
+    passing = [k for k, v in zip(*(found[name].to_pylist() for name in ("k", "v")), strict=True) if 100 < v < 104]
+    assert sorted(passing) == ([101, 102, 103] if merge == KeepAll() else [101, 103])
 
 
 def test_filters_are_left_to_spark_by_default(table):

@@ -2,10 +2,12 @@
 
 import datetime as dt
 import itertools
+import math
 import operator
 import uuid
 from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -22,7 +24,11 @@ from pyspark.sql.datasource import (
 )
 
 from lakebed import Schema
+from lakebed.model.keys import ALL_KEYS
+from lakebed.model.type_names import parse_name
 from lakebed.read.rows import key_ranges
+from lakebed.read.rows.conditions import keys_of, narrow
+from lakebed.read.rows.page_bounds import BoundedColumns
 from lakebed.spark.datasource.options import push
 
 SCHEMA = Schema({"k": "string", "n": "int32"}, {"s": "int64"}, {"v": "double"})
@@ -34,7 +40,8 @@ K, N, V = ("k",), ("n",), ("v",)
 def left_over(filters, schema=SCHEMA, keys=KEYS):
     """The keys inside the ranges, and the filters that Spark has to look at."""
     pushed = push(filters, schema)
-    kept = [key for key in keys if any(keys.contains(schema.codec.encode_key(key)) for keys in pushed.ranges)]
+    ranges, _ = narrow((ALL_KEYS,), pushed.condition, schema)
+    kept = [key for key in keys if any(keys.contains(schema.codec.encode_key(key)) for keys in ranges)]
     return kept, [one for position, one in enumerate(filters) if position not in pushed.done]
 
 
@@ -99,7 +106,7 @@ def test_what_says_nothing_about_a_range_of_the_key_stays_with_spark(filters):
 )
 def test_what_filters_say_of_a_later_field_is_known_by_itself(filters, passes):
     order, field = SCHEMA.order, SCHEMA.row_key[1]
-    keys = push(filters, SCHEMA).keys
+    keys = keys_of(push(filters, SCHEMA).condition, order)
     for version in (-(2**31), -1, 0, 1, 2**31 - 1):
         value = type(order)((field,)).encode((version,))
         held = any(all(any(r.contains(value) for r in ranges) for _, ranges in box) for box in keys.boxes)
@@ -189,7 +196,7 @@ def test_each_value_of_a_long_list_is_looked_at_a_few_times():
     numbers = Schema({"n": "int64"}, {}, {"v": "double"})
     filters = [In(N, [Counted(i) for i in range(count)]), GreaterThan(N, 0)]
     pushed = push(filters, numbers)
-    (keys,) = pushed.keys.boxes
+    (keys,) = keys_of(pushed.condition, numbers.order).boxes
     assert len(keys[0][1]) == count - 1
     assert pushed.done == {0, 1}
     assert Counted.looked_at < 20 * count
@@ -232,7 +239,39 @@ def test_filters_on_keys_of_every_type_keep_exactly_the_keys_that_pass(kind):
 def test_what_spark_compares_in_another_way_stays_with_spark(kind, value):
     schema = Schema({"k": kind})
     assert left_over([EqualTo(K, value)], schema, []) == ([], [EqualTo(K, value)])
-    assert [keys.contains(key) for keys in push([EqualTo(K, value)], schema).ranges for key in (b"\x00", b"\xff")] == [
-        True,
-        True,
-    ]
+    assert narrow((ALL_KEYS,), push([EqualTo(K, value)], schema).condition, schema)[0] == (ALL_KEYS,)
+
+
+@pytest.mark.parametrize("kind", OF_TYPES)
+def test_filters_on_values_narrow_and_stay_with_spark(kind):
+    """Null passes no comparison, but is null."""
+    values = OF_TYPES[kind]
+    schema = Schema({"k": "int64"}, values={"v": pa.field("v", parse_name(kind), nullable=True)})
+    codec = Schema({"v": kind}).codec
+    for value in values:
+        for made, passes in (
+            (EqualTo, operator.eq),
+            (EqualNullSafe, operator.eq),
+            (GreaterThan, operator.gt),
+            (GreaterThanOrEqual, operator.ge),
+            (LessThan, operator.lt),
+            (LessThanOrEqual, operator.le),
+            (lambda name, one: In(name, [one, None]), operator.eq),
+        ):
+            pushed = push([made(V, value)], schema)
+            assert not pushed.done
+            found = BoundedColumns.of(pushed.condition, schema)
+            ranges = [ALL_KEYS] if found is None else [keys for box in found.boxes for _, one in box for keys in one]
+            kept = [one for one in values if any(keys.contains(codec.encode_key([one])) for keys in ranges)]
+            assert kept == [one for one in values if passes(one, value)]
+
+
+@pytest.mark.parametrize(
+    "filters",
+    [[EqualNullSafe(V, None)], [IsNotNull(V)], [Not(EqualTo(V, 1.0))], [EqualTo(V, 0.0)], [EqualTo(V, math.nan)],
+     [EqualTo(("other",), 1)], [StringContains(K, "a")]],
+)  # fmt: skip
+def test_filters_that_null_or_any_value_may_pass_narrow_nothing(filters):
+    pushed = push(filters, SCHEMA)
+    assert not pushed.done
+    assert BoundedColumns.of(pushed.condition, SCHEMA) is None

@@ -195,7 +195,7 @@ LIMITS = {
 
 
 @contextmanager
-def reading_by(table: Table, way: str, **limits: int) -> Iterator[None]:
+def reading_by(table: Table, way: str, **limits: float) -> Iterator[None]:
     """Read by pages, by the engine, by the engine's merge in levels, or slice by slice from a store."""
     own, before = table.reader, table.reader.limits
     if way == "slices":

@@ -6,9 +6,12 @@ import datetime as dt
 import math
 import operator
 import uuid
+from collections import Counter
+from contextlib import contextmanager
 from decimal import Decimal
 from random import Random
 
+import polars as pl
 import pyarrow as pa
 import pytest
 from datafusion import SessionConfig, SessionContext
@@ -16,7 +19,13 @@ from datafusion import SessionConfig, SessionContext
 import lakebed
 from lakebed import AddField, Aggregate, First, KeepAll, Latest, Schema, WidenField
 from lakebed.clock import random_token
+from lakebed.model.keys import ALL_KEYS
+from lakebed.model.policies import Policy
 from lakebed.read.rows import datafusion_scan
+from lakebed.read.rows.conditions import And, Comparison, OneOf, Or
+from lakebed.read.rows.page_bounds import BoundedColumns
+from lakebed.storage import telemetry
+from lakebed.table.restricted_table import RestrictedTable
 from tests.tables.read.merging_tables import WAYS, reading_by
 
 ROWS = 6000
@@ -224,3 +233,114 @@ def test_attached_files_may_have_truncated_bounds(lake, tmp_path):
 def test_large_counts_of_the_engine_are_read(text, number):
     matched = datafusion_scan._MATCHED.search(text)
     assert datafusion_scan._number(matched) == number
+
+
+# -- SQL, Polars and roles: the conditions of other engines ------------------------------------------------------------
+
+
+def by_sql(table, lake):
+    """The keys that a statement finds, of files that the engine reads."""
+    engine, _ = lake.sql_engine()
+    engine.in_memory_rows = -1
+    return lambda where: sorted(lake.sql(f"SELECT k FROM t WHERE {where}").read_all().column("k").to_pylist())
+
+
+@contextmanager
+def counted():
+    """Count the rows that scans return."""
+    seen = Counter()
+
+    class Sink:
+        def measured(self, name, value, labels):
+            seen[name] += value
+
+        def begun(self, *_, **__):
+            return None
+
+    before, telemetry.sink = telemetry.sink, Sink()
+    try:
+        yield seen
+    finally:
+        telemetry.sink = before
+
+
+@pytest.mark.parametrize("way", ["pages", "slices"])
+@pytest.mark.parametrize("merge", [KeepAll(), Latest(), First()], ids=["keep all", "latest", "first"])
+def test_statements_and_lazy_frames_are_narrowed_as_scans_are(lake, merge, way):
+    """A row that a newer one replaces stays hidden. The engine itself prunes local files that need no merge."""
+    table = table_of(lake, {"v": "int64"}, merge)
+    table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    passing = {KeepAll(): range(700, 705), Latest(): range(700, 705), First(): (701, 703)}[merge]
+    with reading_by(table, way, copied_share=0.2):
+        with counted() as seen:
+            assert by_sql(table, lake)("v BETWEEN 700 AND 704") == [*passing]
+        assert seen["read_rows_total"] <= 200
+        assert (seen["read_rows_total"] > 0) == (way == "slices" or merge != KeepAll())
+        with counted() as seen:
+            frame = table.lazy_polars().filter(pl.col("v").is_between(700, 704)).collect()
+        assert sorted(frame["k"].to_list()) == [*passing]
+        assert 0 < seen["read_rows_total"] <= 200
+
+
+@pytest.mark.parametrize("way", ["pages", "slices"])
+def test_a_statement_whose_scans_have_different_conditions_gets_the_rows_of_each(lake, way):
+    table = table_of(lake, {"v": "int64"}, Latest())
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    table.write(pa.table({"k": [5], "v": [5]}))
+    with reading_by(table, way):
+        by_sql(table, lake)
+        text = "SELECT a.k FROM t a JOIN t b ON a.k = b.k - 3000 WHERE a.v IN (7, 9) AND b.v > 3008 ORDER BY a.k"
+        assert lake.sql(text).read_all().to_pylist() == [{"k": 9}]
+        assert lake.sql("SELECT count(*) AS n FROM t WHERE v < 3 OR v IS NULL").read_all().to_pylist() == [{"n": 3}]
+        text = "SELECT k FROM t WHERE v = 11 UNION ALL SELECT k FROM t WHERE k = 4000"
+        assert sorted(row["k"] for row in lake.sql(text).read_all().to_pylist()) == [11, 4000]
+
+
+@pytest.mark.parametrize("way", ["pages", "slices"])
+def test_a_merged_statement_over_some_keys_reads_no_others(lake, way):
+    table = table_of(lake, {"v": "int64"}, Latest())
+    for _ in range(2):
+        table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    with reading_by(table, way), counted() as seen:
+        assert by_sql(table, lake)("k BETWEEN 10 AND 30") == [*range(10, 31)]
+    # The first time, to find out whether they fit into memory.
+    assert seen["read_rows_total"] == 2 * 21
+
+
+def test_a_condition_on_a_masked_column_is_about_the_mask(lake):
+    """The bounds of the stored values say nothing of it."""
+    table = table_of(lake, {"v": "int64", "w": "int64"})
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS), "w": range(ROWS)}))
+    part = RestrictedTable(table, Policy(("w >= 3000",), masks=(("v", "5"),)))
+    with reading_by(table, "pages"):
+        assert found(part, "v = 5") == [*range(3000, ROWS)]
+        assert found(part, "v = 3500 OR w = 20") == []
+        assert found(part, "v = 5 AND w < 3002") == [3000, 3001]
+        rows = part.snapshot().rows((ALL_KEYS,), ["k"], condition=Comparison("v", "=", pa.scalar(5))).read_all()
+        assert rows.num_rows == ROWS - 3000
+
+
+def test_conditions_of_many_alternatives_narrow_nothing(lake):
+    """Each costs time for each row group; a list of values of one column is one."""
+    schema = Schema({"k": "int64"}, values={"v": "int64", "w": "int64"})
+    pairs = [And((OneOf("v", [pa.scalar(n)]), OneOf("w", [pa.scalar(n)]))) for n in range(1000)]
+    assert BoundedColumns.of(Or(pairs), schema) is None
+    assert len(BoundedColumns.of(Or(pairs[:10]), schema).boxes) == 10
+    one = BoundedColumns.of(OneOf("v", [pa.scalar(n) for n in range(1000)]), schema)
+    assert len(one.boxes) == 1
+
+
+def test_an_index_is_fetched_once(lake):
+    """A second scan finds all of them in the read cache."""
+    table = table_of(lake, {"v": "int64"})
+    table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
+    with reading_by(table, "slices"):
+        storage = table.reader._files._storage
+        read, asked = storage.read_ranges, []
+        storage.read_ranges = lambda name, ranges: asked.append(ranges) or read(name, ranges)
+        assert found(table, "v < 0") == []
+        first = len(asked)
+        assert found(table, "v < 0") == []
+        assert 0 < first <= 3
+        assert len(asked) == first

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import lakebed
@@ -22,6 +23,8 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.model.number_keys import Decimals
 from lakebed.read.adapters import polars as adapter
 from lakebed.read.adapters.polars import lazy_frame
+from lakebed.read.rows.conditions import narrow
+from lakebed.read.rows.page_bounds import BoundedColumns
 
 PREDICATES, NIGHTLY = 50, 2000
 """Of each type of key: 900 in all, and 36,000 in the nightly run."""
@@ -78,9 +81,9 @@ CASTS: list[Any] = [
 OPERATORS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 
 
-def predicate(chance: Random) -> pl.Expr:
-    """Return a random predicate over the column k."""
-    side = pl.col("k")
+def predicate(chance: Random, name: str = "k") -> pl.Expr:
+    """Return a random predicate over the column."""
+    side = pl.col(name)
     if chance.random() < 0.5:
         side = side.cast(chance.choice(CASTS), strict=chance.random() < 0.3)
     literal = chance.choice(LITERALS)
@@ -109,21 +112,71 @@ class Rows:
 
     def __call__(self, where: Any, columns: list[str], limit: int | None) -> Any:
         assert limit is None
-        inside = [any(keys.contains(code) for keys in where[0]) for code in self.codes]
+        ranges, _ = narrow((ALL_KEYS,), where, self.schema)
+        inside = [any(keys.contains(code) for keys in ranges) for code in self.codes]
         return nullcontext(self.table.filter(pa.array(inside)).select(columns).to_batches())
+
+
+class NullableRows:
+    """Rows whose column v has values of a type and nulls: given are those that are in the ranges of a condition on v.
+
+    This is what the bounds of pages do, with a row a page. Columns with a NaN have no bounds.
+    """
+
+    def __init__(self, values: pa.Array) -> None:
+        if pa.types.is_floating(values.type):
+            values = values.filter(pc.invert(pc.is_nan(values)))
+        self.schema = Schema({"n": "int64"}, values={"v": pa.field("v", values.type, nullable=True)})
+        self.codes = [*Rows(values).codes, None, None]
+        self.table = pa.table({"n": range(len(self.codes)), "v": pa.concat_arrays([values, pa.nulls(2, values.type)])})
+
+    def __call__(self, where: Any, columns: list[str], limit: int | None) -> Any:
+        assert limit is None
+        found = BoundedColumns.of(where, self.schema)
+        boxes = [()] if found is None else found.boxes
+        inside = [
+            any(
+                all(code is not None and any(keys.contains(code) for keys in ranges) for _, ranges in box)
+                for box in boxes
+            )
+            for code in self.codes
+        ]
+        return nullcontext(self.table.filter(pa.array(inside)).select(columns).to_batches())
+
+
+def nullable_predicate(chance: Random) -> pl.Expr:
+    """Return a random predicate over the column v, in forms that null passes as well."""
+    form = chance.random()
+    if form < 0.6:
+        return predicate(chance, "v")
+    one, literal = pl.col("v"), chance.choice([one for one in LITERALS if not isinstance(one, pl.Expr)])
+    if form < 0.7:
+        return one.is_in([literal, None], nulls_equal=chance.random() < 0.7)
+    if form < 0.8:
+        return chance.choice((one.eq_missing, one.ne_missing))(chance.choice((literal, None)))
+    if form < 0.85:
+        return chance.choice((one.is_null, one.is_not_null))()
+    other = nullable_predicate(chance)
+    if form < 0.9:
+        return ~other
+    both = nullable_predicate(chance)
+    return chance.choice((operator.and_, operator.or_, operator.xor))(other, both)
 
 
 CLOCKS = {pa.timestamp("us").id, pa.time64("us").id}
 
 
-def lost(name: str, seed: str, count: int) -> str | None:
-    """Return the first of ``count`` random predicates for which a lazy frame lacks rows that Polars finds."""
-    rows, chance = Rows(KEYS[name]), Random(f"{seed} {name}")
+def lost(name: str, seed: str, count: int, *, values: bool = False) -> str | None:
+    """Return the first of ``count`` random predicates for which a lazy frame lacks rows that Polars finds.
+
+    They are over keys, or over ``values``.
+    """
+    rows, chance = (NullableRows if values else Rows)(KEYS[name]), Random(f"{seed} {name}")
     lazy, frame = lazy_frame(rows.schema, rows, name), polars_frame(rows.table)
     done = 0
     while done < count:
         try:
-            one = predicate(chance)
+            one = nullable_predicate(chance) if values else predicate(chance)
             passing = frame.filter(one)["n"].to_list()
         except (pl.exceptions.PolarsError, TypeError):
             # It refuses the types, or cannot cast a row.
@@ -138,6 +191,14 @@ def lost(name: str, seed: str, count: int) -> str | None:
 @pytest.mark.parametrize("name", KEYS)
 def test_a_lazy_frame_has_the_rows_that_polars_finds_among_all(name: str, count: int) -> None:
     assert lost(name, "0", count) is None
+    assert lost(name, "0", count, values=True) is None
+
+
+def test_bounds_of_values_narrow_what_is_read() -> None:
+    """Else the comparison above could not fail."""
+    rows = NullableRows(KEYS["int32"])
+    [found] = rows(adapter.condition_of(pl.col("v") < 0), ["n"], None).__enter__()
+    assert found["n"].to_pylist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -158,8 +219,8 @@ def test_ranges_narrow_what_is_read(kind: str, where: pl.Expr) -> None:
     asked = []
     schema = Schema({"k": kind})
 
-    def rows(ranges: Any, *_: Any) -> Any:
-        asked.append(ranges[0])
+    def rows(where: Any, *_: Any) -> Any:
+        asked.append(narrow((ALL_KEYS,), where, schema)[0])
         return nullcontext([])
 
     lazy_frame(schema, rows, "t").filter(where).collect()
@@ -183,6 +244,7 @@ def test_what_polars_refuses_is_refused_whatever_rows_there_are(refused: pl.Expr
 def test_a_cast_that_is_taken_for_exact_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(adapter, "_is_exact", lambda *_: True)
     assert lost(name, "planted", 1000)
+    assert lost(name, "planted", 1000, values=True)
 
 
 def test_a_cast_of_a_decimal_to_an_integer_is_found_if_it_is_taken_for_exact(monkeypatch: pytest.MonkeyPatch) -> None:

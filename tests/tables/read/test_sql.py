@@ -300,7 +300,7 @@ def test_files_that_hold_no_key_asked_for_are_not_opened(lake, flights, where, f
 
 
 def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
-    monkeypatch.setattr(engine_frames, "frame_of", lambda *_: pytest.fail("read as files"))
+    monkeypatch.setattr(engine_frames, "frame_of", lambda *_, **__: pytest.fail("read as files"))
     assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
     assert len(answer(lake, "SELECT * FROM flights LIMIT 3")) == 3
     with pytest.raises(pytest.fail.Exception):
@@ -311,7 +311,7 @@ def test_few_rows_that_are_large_are_read_as_files(lake, flights, monkeypatch):
     lake.sql_engine()[0].in_memory_bytes = 10
     read = []
     plain = engine_frames.frame_of
-    monkeypatch.setattr(engine_frames, "frame_of", lambda *args: read.append(args) or plain(*args))
+    monkeypatch.setattr(engine_frames, "frame_of", lambda *args, **how: read.append(args) or plain(*args, **how))
     assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
     assert read
 

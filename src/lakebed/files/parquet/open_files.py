@@ -162,6 +162,10 @@ class OpenFiles:
         """The number of files to read concurrently."""
         return 1 if self._folder is not None else OPENED_AT_ONCE
 
+    def is_ranged(self, file: DataFile) -> bool:
+        """Return whether a file is on a store, and so large that it is read in parts."""
+        return self._is_ranged and file.size_bytes > self.limits.copy_bytes
+
     def open(self, file: DataFile, schema: Schema) -> OpenFile:
         """Return the file, opened at first use; ``schema`` is any of the table's.
 
@@ -175,7 +179,7 @@ class OpenFiles:
         if cached is not None:
             return cached
         # If two threads open it at once, the later one is cached, and the other is released by its query.
-        opened = self._make(file, schema, ranged=self._is_ranged and file.size_bytes > self.limits.copy_bytes)
+        opened = self._make(file, schema, ranged=self.is_ranged(file))
         self._keep(opened)
         return opened
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from types import TracebackType
@@ -343,16 +343,34 @@ class PagedFile:
         if field.id not in self.footer.names:
             none = np.array([b""], object)
             return PageBounds(np.zeros(1, np.int64), np.ones(1, bool), none, none)
-        chunk = group.chunks.get(field.id)
-        if chunk is None or chunk.column_index is None or chunk.offset_index is None:
+        chunk = _bounded_chunk(group, field)
+        if chunk is None:
             return None
         name = (self.name, position, field.id, field.type)
         found: PageBounds | None = self.cache.get(CacheKind.PAGES, name)
-        if found is None and _stored_form(decode_struct(chunk.element)) == _form_of(field.stored_type):
+        if found is None:
+            assert chunk.column_index is not None
             [pages] = self.pages(position, group, (field.id,))
             found = _decode_bounds(field, pages, decode_struct(self.read(chunk.column_index)))
             self.cache.keep(CacheKind.PAGES, name, found, _INDEX_BYTES + _size_of(found))
         return found
+
+    def missing_indexes(self, position: int, group: RowGroup, fields: Iterable[Field]) -> list[ByteRange]:
+        """Return where the indexes are that :meth:`page_bounds` of these fields and :meth:`key_pages` would read."""
+        wanted = {
+            field.id: chunk
+            for field in fields
+            if (chunk := _bounded_chunk(group, field))
+            and not self.cache.has(CacheKind.PAGES, (self.name, position, field.id, field.type))
+        }
+        if not self.cache.has(CacheKind.PAGES, (self.name, position)):
+            wanted |= {field.id: group.chunks[field.id] for field in self.schema.row_key}
+        return [
+            index
+            for _, chunk in sorted(wanted.items())
+            for index in (chunk.offset_index, chunk.column_index)
+            if index is not None
+        ]
 
     def has_decoded(self, position: int, key: bytes) -> bool:
         """Return whether the page that may have a key is in the read cache, of the row group at that position.
@@ -379,6 +397,14 @@ class PagedFile:
             index = decode_struct(self.read(column.chunk.column_index))
             bounds.append((field, index[2], index[3]))
         return KeyPages(first_rows, Fences.of([_page_bounds(bounds, page) for page in range(len(first_rows))]))
+
+
+def _bounded_chunk(group: RowGroup, field: Field) -> Chunk | None:
+    """Return the chunk of a column if its pages have bounds, in the form of the field's type."""
+    chunk = group.chunks.get(field.id)
+    if chunk is None or chunk.column_index is None or chunk.offset_index is None:
+        return None
+    return chunk if _stored_form(decode_struct(chunk.element)) == _form_of(field.stored_type) else None
 
 
 _FORM = (1, 2, 7, 8, 10)

@@ -1,7 +1,7 @@
 """Tables as Polars lazy frames, with pushdown of columns, predicate and limit.
 
-A predicate becomes a condition on the key (:mod:`lakebed.read.rows.conditions`), and so key ranges. Polars applies the
-predicate to the rows of these ranges itself, so the result is that of Polars; and first to no rows, so that it refuses
+A predicate becomes a condition (:mod:`lakebed.read.rows.conditions`), by which a read is narrowed. Polars applies the
+predicate to the rows that are read itself, so the result is that of Polars; and first to no rows, so that it refuses
 the types that it would refuse. Polars exposes its expressions only as JSON, whose form may change: an unknown form is
 an UNKNOWN condition.
 
@@ -19,7 +19,6 @@ from lakebed.model.arrays import empty_table
 from lakebed.model.documents import load
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.frames import polars_frame
-from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows.conditions import (
     FLIPPED,
     UNKNOWN,
@@ -30,17 +29,14 @@ from lakebed.read.rows.conditions import (
     Operator,
     Or,
     StartsWith,
-    keys_of,
 )
-from lakebed.read.rows.key_ranges import EVERY_KEY, key_ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     import polars as pl
     import pyarrow as pa
 
-    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.rows.row_stream import RowStream
 
@@ -56,7 +52,7 @@ Arrow.
 
 
 def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.LazyFrame:
-    """Return a lazy frame of the rows that ``rows((ranges, keys), columns, limit)`` returns, in key order."""
+    """Return a lazy frame of the rows that ``rows(condition, columns, limit)`` returns, in key order."""
     _polars()
     from polars.io.plugins import register_io_source
 
@@ -64,18 +60,16 @@ def lazy_frame(schema: Schema, rows: Callable[..., RowStream], name: str) -> pl.
         columns: list[str] | None, predicate: pl.Expr | None, rows_max: int | None, _: int | None
     ) -> Iterator[pl.DataFrame]:
         wanted = list(schema.names) if columns is None else columns
-        ranges: Sequence[EncodedRange] = (ALL_KEYS,)
-        keys = EVERY_KEY
+        condition: Condition = UNKNOWN
         read_columns = wanted
         if predicate is not None:
             polars_frame(empty_table(schema.returned)).filter(predicate)
             read_columns = list(dict.fromkeys([*wanted, *predicate.meta.root_names()]))
             if rows_max is None:
                 # With a limit, Polars applies the predicate to the first rows of all.
-                keys = keys_of(condition_of(predicate), schema.order)
-                ranges = key_ranges(keys, schema.codec)
+                condition = condition_of(predicate)
         # If only the number of rows is needed, read some column.
-        with rows((ranges, keys), read_columns or [schema.names[0]], rows_max) as reader:
+        with rows(condition, read_columns or [schema.names[0]], rows_max) as reader:
             for batch in reader:
                 given = polars_frame(batch)
                 found = given if predicate is None else given.filter(predicate)
@@ -97,7 +91,7 @@ def _polars() -> Any:
 
 
 def condition_of(predicate: pl.Expr) -> Condition:
-    """Return the condition on the key of a predicate that Polars pushes down."""
+    """Return the condition of a predicate that Polars pushes down."""
     try:
         return _condition(load(predicate.meta.serialize(format="json")))
     except (ValueError, RecursionError):
@@ -125,6 +119,8 @@ def _condition(node: Any) -> Condition:
                 or values is None
                 or not hasattr(values.type, "value_type")
                 or not values.is_valid
+                # With nulls_equal, null is one of the values.
+                or values.values.null_count
             ):
                 return UNKNOWN
             return OneOf(column, values.values)

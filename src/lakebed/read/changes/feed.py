@@ -563,11 +563,12 @@ def _scope(asked: tuple[EncodedRange, ...], where: str | None, schema: Schema) -
     if where is None:
         return Scope(asked), None
     from lakebed.engine.predicate import check_where
-    from lakebed.read.rows.expressions import narrow
+    from lakebed.read.rows.conditions import narrow
+    from lakebed.read.rows.expressions import condition_of
 
     predicate = check_where(where, schema.arrow)
-    narrowed, keys = narrow(asked, predicate.parts, schema)
-    return Scope(asked, tuple(narrowed), keys), predicate
+    narrowed, keys = narrow(asked, condition_of(predicate.parts), schema)
+    return Scope(asked, narrowed, keys), predicate
 
 
 def _too_old(version: int, newest: TableState) -> NotRetainedError:

@@ -1,13 +1,15 @@
-"""Conditions on the key, from predicates of several engines, and the keys for which they can be true. Pure.
+"""Conditions on columns, from predicates of several engines, and the keys for which they can be true. Pure.
 
 Predicates of DataFusion (:mod:`lakebed.read.rows.expressions`), Polars and Spark are translated into conditions, and
-:func:`keys_of` derives their :class:`~lakebed.read.rows.key_ranges.KeySet`. Core types: :class:`Comparison`,
+:func:`keys_of` derives their :class:`~lakebed.read.rows.key_ranges.KeySet`. :func:`plan_where` plans a read of the rows
+for which a condition may be true: by their keys, and later, when files are open, by the bounds of all columns
+(:mod:`lakebed.read.rows.page_bounds`). Core types: :class:`Comparison`,
 :class:`OneOf`, :class:`StartsWith` and :class:`IsNull` are conditions on one column; :class:`And`, :class:`Or` and
 :class:`Not` combine conditions, by SQL's three-valued logic; :class:`Constant` is one of the three values, and
 ``UNKNOWN`` stands for any other condition.
 
-Rule: a translation may be weaker than the predicate, never stronger. UNKNOWN, and a condition on a column that is no
-key field, can be true for every key.
+Rule: a translation may be weaker than the predicate, never stronger, for every value of a column, null and NaN
+included. UNKNOWN, and a condition on a column that is no key field, can be true for every key.
 
 *Casts.* An engine compares a column with a literal of another type by casting one of them;
 :func:`lakebed.model.key_types.ends_of` finds the values of the column that pass.
@@ -15,20 +17,27 @@ key field, can be true for every key.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal, TypeAlias, assert_never
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, assert_never
 
 import pyarrow as pa
+from msgspec.structs import replace
 
 from lakebed.errors import BadKeyError
 from lakebed.model.arrays import of_binary
 from lakebed.model.key_types import ends_of
-from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, KeyRange
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, KeyRange, iter_ranges
 from lakebed.model.schema import Field
 from lakebed.model.types import canonical
-from lakebed.read.rows.key_ranges import EVERY_KEY, NO_KEY, KeySet, both, either, within
+from lakebed.read.rows.key_ranges import EVERY_KEY, NO_KEY, KeySet, both, either, key_ranges, shared, within
+from lakebed.read.rows.plan import QueryPlan, plan
+
+if TYPE_CHECKING:
+    from lakebed.model.schema import Schema
+    from lakebed.model.state.table_state import TableState
 
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
@@ -109,6 +118,53 @@ class Not:
 Condition: TypeAlias = (
     "Comparison | OneOf | StartsWith | IsNull | Constant | And | Or | Not | Literal[_Unknown.UNKNOWN]"
 )
+
+
+def narrow(
+    ranges: Sequence[EncodedRange], condition: Condition, schema: Schema
+) -> tuple[tuple[EncodedRange, ...], KeySet]:
+    """Intersect the ranges with the keys for which a condition can be true.
+
+    The result is disjoint and in key order. Also returns the set of these keys, over all fields of the sort order, for
+    a plan.
+    """
+    keys = keys_of(condition, schema.order)
+    return tuple(shared(list(iter_ranges(ranges)), key_ranges(keys, schema.codec))), keys
+
+
+def plan_where(state: TableState, ranges: Sequence[EncodedRange], condition: Condition) -> QueryPlan:
+    """Plan a read of the rows of the ranges for which the condition can be true; the caller evaluates it on each row.
+
+    The condition is one on merged rows. A read of the plan leaves out more rows, by the bounds of columns in pages.
+    """
+    return replace(plan(state, *narrow(ranges, condition, state.created)), condition=condition)
+
+
+def columns_of(condition: Condition) -> Iterator[str]:
+    """Return the columns that a condition is on, some of them several times."""
+    match condition:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from columns_of(part)
+        case Not(part):
+            yield from columns_of(part)
+        case Comparison(column) | OneOf(column) | StartsWith(column) | IsNull(column):
+            yield column
+        case _:
+            return
+
+
+def only(condition: Condition, columns: AbstractSet[str]) -> Condition:
+    """Return the condition with UNKNOWN in the place of those on other columns."""
+    match condition:
+        case And(parts):
+            return And([only(part, columns) for part in parts])
+        case Or(parts):
+            return Or([only(part, columns) for part in parts])
+        case Not(part):
+            return Not(only(part, columns))
+        case _:
+            return condition if columns >= set(columns_of(condition)) else UNKNOWN
 
 
 def keys_of(condition: Condition, codec: KeyCodec, *, truth: bool = True) -> KeySet:

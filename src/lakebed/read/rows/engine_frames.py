@@ -30,7 +30,7 @@ from lakebed.model.checks import check_method, check_text
 from lakebed.model.schema import Schema
 from lakebed.model.state.visibility import EVERY_ROW
 from lakebed.read.rows.merged_copy import merged_copy
-from lakebed.read.rows.plan import LiveFile, divided, live_files
+from lakebed.read.rows.plan import LiveFile, divided, inside_of, live_files
 from lakebed.read.rows.visible_rows import visible_where
 
 if TYPE_CHECKING:
@@ -59,14 +59,19 @@ class Frame:
         return tuple(opened.file for opened in self.opened)
 
 
-def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None) -> Frame:
+def frame_of(
+    plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = None, *, wanted: QueryPlan | None = None
+) -> Frame:
     """Return all rows of the plan, in no order; ``columns`` (all if None) are those that will be read.
 
-    Raises as :meth:`lakebed.read.rows.reader.Reader.scan`.
+    Of rows that Lakebed reads before the engine does, only those of the narrower plan ``wanted`` are read. They are
+    the rows of overlapping files that are merged, and few rows of files on a store. Raises as
+    :meth:`lakebed.read.rows.reader.Reader.scan`.
     """
     engine, schema = reader.engine(), plan.schema
     # The engine filters by itself the rows that need no merge.
     direct, overlapping = divided(replace(plan, shown=EVERY_ROW))
+    direct, few = reader.few_rows(direct)
     files = live_files(direct)
     where = visible_where(plan)
     if columns is not None and where is not None:
@@ -78,8 +83,9 @@ def frame_of(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None = No
             rows = engine.rows(file, schema)
         rows = rows if live.whole else rows.filter(_is_live(live, schema))
         frames.append(rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone))
-    overlapping = replace(overlapping, shown=plan.shown)
-    copy = merged_copy(overlapping, reader, columns) if overlapping.partitions else None
+    read = replace(overlapping, partitions=(*overlapping.partitions, *few.partitions), shown=plan.shown)
+    read = read if wanted is None else inside_of(read, wanted)
+    copy = merged_copy(read, reader, columns) if read.partitions else None
     if copy is not None:
         frames.append(engine.copied_rows(copy, schema))
     if not frames:

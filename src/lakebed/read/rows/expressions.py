@@ -1,4 +1,4 @@
-"""Translates DataFusion's expressions into conditions on the key. Pure: expressions are inspected, not evaluated.
+"""Translates DataFusion's expressions into conditions on columns. Pure: expressions are inspected, not evaluated.
 
 Requires expressions as the optimizer leaves them: both sides of a comparison have one type, so a column with a cast is
 cast to the type of the literal beside it; constants are folded, and casts are moved from columns to literals wherever
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.engine.workarounds.opaque_casts import HIDING
-from lakebed.model.keys import iter_ranges
 from lakebed.read.rows.conditions import (
     FLIPPED,
     UNKNOWN,
@@ -26,30 +25,15 @@ from lakebed.read.rows.conditions import (
     Operator,
     Or,
     StartsWith,
-    keys_of,
 )
-from lakebed.read.rows.key_ranges import KeySet, key_ranges, shared
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from datafusion import Expr
 
-    from lakebed.model.keys import EncodedRange
-    from lakebed.model.schema import Schema
-
 _DEPTH_MAX = 100
 """Deeper expressions are UNKNOWN. A long chain of one operator, AND or OR, is not deep."""
-
-
-def narrow(ranges: Sequence[EncodedRange], parts: Iterable[Expr], schema: Schema) -> tuple[list[EncodedRange], KeySet]:
-    """Intersect the ranges with the keys for which a predicate, the AND of ``parts``, can be true.
-
-    The result is disjoint and in key order. Also returns the set of these keys, over all fields of the sort order, for
-    a plan.
-    """
-    keys = keys_of(condition_of(parts), schema.order)
-    return list(shared(list(iter_ranges(ranges)), key_ranges(keys, schema.codec))), keys
 
 
 def condition_of(filters: Iterable[Expr]) -> Condition:

@@ -3,7 +3,7 @@
 A file has the minimum and the maximum of a column in each page. The pages in which a value may pass lie at some rows,
 and these in pages of the key, which have key ranges. A reader that reads these ranges, and evaluates the predicate on
 each row, misses no row. Core types: :class:`BoundedColumns`, the conditions of a predicate on columns other than the
-first key field; :func:`narrow`.
+first key field; :func:`passing_ranges`.
 
 Rules:
 
@@ -21,6 +21,7 @@ Errors: OSError if a page index is damaged. Source: docs/decisions/0073.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -30,22 +31,25 @@ from msgspec import Struct
 from lakebed.files.parquet.footer import BEYOND
 from lakebed.model.key_types import key_type
 from lakebed.model.keys import EncodedRange, KeyCodec, iter_ranges
-from lakebed.read.rows.conditions import keys_of
+from lakebed.read.rows.conditions import columns_of, keys_of
+from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
-    from lakebed.engine.predicate import Predicate
     from lakebed.files.parquet.footer import RowGroup
+    from lakebed.files.parquet.open_files import ByteRange
     from lakebed.files.parquet.pages import PageBounds, PagedFile
     from lakebed.model.schema import Field, Schema
+    from lakebed.read.rows.conditions import Condition
+    from lakebed.read.rows.request import ReadLimits, ReadRequest
 
 Truths = np.ndarray[Any, np.dtype[np.bool_]]
 
-_SHARE_MAX = 0.5
-"""A read of more of the rows is not narrowed: reading all of them at once costs less than many ranges do."""
+_BOXES_MAX = 64
+"""A condition of more alternatives is not used: each takes about 20 microseconds for a column of a row group."""
 
 
 class BoundedColumns(Struct, frozen=True):
-    """The conditions of a predicate: in some of the ``boxes`` each column has a value in one of its ranges.
+    """The ranges that a condition gives: in some of the ``boxes`` each column has a value in one of its ranges.
 
     A box has pairs of a column and its ranges, ascending and disjoint, in the encoding of a key of that field alone.
     """
@@ -53,35 +57,49 @@ class BoundedColumns(Struct, frozen=True):
     boxes: tuple[tuple[tuple[Field, Sequence[EncodedRange]], ...], ...]
 
     @classmethod
-    def of(cls, where: Predicate, schema: Schema) -> BoundedColumns | None:
-        """Return the conditions of a predicate; None if it can be true for any values of these columns."""
-        # The engine, which parsed the predicate, is imported by now.
-        from lakebed.read.rows.expressions import condition_of
-
+    def of(cls, condition: Condition, schema: Schema) -> BoundedColumns | None:
+        """Return the ranges that a condition gives; None if it can be true for any values of these columns."""
+        named = set(columns_of(condition))
         candidates = (*schema.row_key[1:], *schema.sort_key, *schema.values)
-        fields = tuple(f for f in candidates if f.name in where.columns and key_type(f.type) is not None)
+        fields = tuple(f for f in candidates if f.name in named and key_type(f.type) is not None)
         if not fields:
             return None
-        found = keys_of(condition_of(where.parts), KeyCodec(fields))
-        if not all(found.boxes):
+        found = keys_of(condition, KeyCodec(fields))
+        if not all(found.boxes) or len(found.boxes) > _BOXES_MAX:
             return None
         return cls(tuple(tuple((fields[place], ranges) for place, ranges in box) for box in found.boxes))
 
 
-def narrow(
-    files: Sequence[PagedFile], keys: EncodedRange, columns: BoundedColumns, *, partial: bool, gap_rows: int
-) -> list[EncodedRange]:
-    """Return the parts of the key range in which rows of these overlapping files may pass, in key order.
+def fetch_all(requests: Sequence[tuple[PagedFile, ReadRequest]], at_once: int) -> None:
+    """Fetch the page indexes that :func:`passing_ranges` needs of files on a store, each file's in one round trip."""
+    missing = [(file, _missing_indexes(file, request)) for file, request in requests if file.is_remote]
+    fetched = [(file, indexes) for file, indexes in missing if indexes]
+    if fetched:
+        with ThreadPoolExecutor(min(at_once, len(fetched)), "lakebed-indexes") as threads:
+            list(threads.map(telemetry.carry(_fetch), fetched))
 
-    ``partial``: some rows may have only some of the values. Passing rows with fewer than ``gap_rows`` between them are
-    read together. Counts the pages of keys that are left out.
+
+def _fetch(one: tuple[PagedFile, Sequence[ByteRange]]) -> None:
+    file, indexes = one
+    file.fetch_ahead(indexes)
+
+
+def passing_ranges(files: Sequence[PagedFile], request: ReadRequest, *, merged: bool) -> list[EncodedRange]:
+    """Return the parts of the requested range in which rows of these overlapping files may pass, in key order.
+
+    ``merged``: the rows of a key are merged. It is the range itself if they have more than a share of the rows, or a
+    file has no pages. Counts the pages of keys that are left out.
     """
+    columns, keys, limits = request.bounded, request.keys, request.limits
+    assert columns is not None
+    # A merged row may have its values of several partial rows.
+    partial = merged and any(file.opened.file.markers for file in files)
+    gap_rows = _gap_rows(files, limits)
     found: list[EncodedRange] = []
     rows = rows_left = pages_left_out = 0
     for file in files:
         if not file.footer.paged:
             return [keys]
-        _fetch_indexes(file, keys, columns)
         for position in file.footer.fences.reaching(keys):
             group = file.footer.groups[position]
             pages = file.key_pages(position, group)
@@ -98,7 +116,7 @@ def narrow(
                 high = pages.fences.ends[end - 1]
                 found.append(keys.intersect(EncodedRange(pages.fences.starts[begin], None if high == BEYOND else high)))
             pages_left_out += len(inside)
-    if rows_left > _SHARE_MAX * rows:
+    if rows_left > limits.narrowed_share * rows:
         return [keys]
     if files:
         files[0].statistics.pages_by_bounds += pages_left_out
@@ -155,12 +173,23 @@ def _runs(passes: Truths, firsts: Any, gap_rows: int) -> Iterator[tuple[int, int
     yield begin, runs[-1][1]
 
 
-def _fetch_indexes(file: PagedFile, keys: EncodedRange, columns: BoundedColumns) -> None:
-    """Fetch the page indexes of a file on a store in one round trip."""
-    if not file.is_remote:
-        return
-    numbers = {field.id for box in columns.boxes for field, _ in box} | {field.id for field in file.schema.row_key}
-    groups = [file.footer.groups[position] for position in file.footer.fences.reaching(keys)]
-    chunks = [group.chunks[number] for group in groups for number in sorted(numbers) if number in group.chunks]
-    indexes = [index for chunk in chunks for index in (chunk.offset_index, chunk.column_index) if index is not None]
-    file.fetch_ahead(indexes)
+def _gap_rows(files: Sequence[PagedFile], limits: ReadLimits) -> int:
+    """Return between how many rows one more range is worth it."""
+    if not any(file.is_remote for file in files):
+        return limits.narrowed_rows
+    size_bytes = sum(file.opened.file.size_bytes for file in files)
+    row_bytes = max(1, size_bytes // max(1, sum(file.opened.file.rows for file in files)))
+    return max(limits.narrowed_rows, limits.narrowed_bytes // row_bytes)
+
+
+def _missing_indexes(file: PagedFile, request: ReadRequest) -> list[ByteRange]:
+    """Return where the page indexes are that are not in the read cache."""
+    columns, footer = request.bounded, file.footer
+    if columns is None or not footer.paged:
+        return []
+    fields = {field.id: field for box in columns.boxes for field, _ in box}
+    return [
+        index
+        for position in footer.fences.reaching(request.keys)
+        for index in file.missing_indexes(position, footer.groups[position], fields.values())
+    ]

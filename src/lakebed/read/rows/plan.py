@@ -28,6 +28,7 @@ from lakebed.model.state.table_state import TableState
 from lakebed.model.state.visibility import EVERY_ROW, Visibility
 
 if TYPE_CHECKING:
+    from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.key_ranges import KeySet
 
 RANGES_MIN = 16
@@ -51,7 +52,8 @@ class QueryPlan(Struct, frozen=True):
 
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
     partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
-    are merged by ``merge``. Of the remaining rows, those outside ``shown`` are hidden.
+    are merged by ``merge``. Of the remaining rows, those outside ``shown`` are hidden, and a read may leave out those
+    for which the ``condition`` is not true.
     """
 
     partitions: tuple[PartitionQuery, ...]
@@ -60,6 +62,7 @@ class QueryPlan(Struct, frozen=True):
     files_considered: int = 0
     merge: MergeMode = KEEP_ALL
     shown: Visibility = EVERY_ROW
+    condition: Condition | None = None
 
     @property
     def shows_all(self) -> bool:
@@ -246,6 +249,15 @@ def live_files(plan: QueryPlan) -> tuple[LiveFile, ...]:
             reached = (keys for keys in partition.ranges if file.reaches(keys))
             ranges_by_id.setdefault(file.id, (file, []))[1].extend(reached)
     return tuple(LiveFile(file, tuple(iter_ranges(ranges))) for file, ranges in ranges_by_id.values())
+
+
+def inside_of(plan: QueryPlan, other: QueryPlan) -> QueryPlan:
+    """Return the rows of a plan that lie in the key ranges of another one of the same state."""
+    from lakebed.read.rows.key_ranges import shared
+
+    ranges = {query.partition: query.ranges for query in other.partitions}
+    cut = (replace(one, ranges=tuple(shared(one.ranges, ranges.get(one.partition, ())))) for one in plan.partitions)
+    return replace(plan, partitions=tuple([query for query in cut if query.ranges]))
 
 
 def over_partitions(plan: QueryPlan, state: TableState) -> QueryPlan:

@@ -23,8 +23,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from itertools import chain
-from typing import TYPE_CHECKING, Any
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -42,7 +42,7 @@ from lakebed.model.schema import Schema
 from lakebed.model.settings import Settings
 from lakebed.read.rows.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.rows.page_read import PageReader
-from lakebed.read.rows.plan import RANGES_MIN, QueryPlan, is_merged
+from lakebed.read.rows.plan import RANGES_MIN, PartitionQuery, QueryPlan, is_merged
 from lakebed.read.rows.point_lookup import PointLookup, SomeHidden, TooMuch
 from lakebed.read.rows.request import LIMITS, KeyList, ReadRequest, parts
 from lakebed.read.rows.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 FAN_IN_MIN = 4
 INPUT_BYTES = 12 * 1024 * 1024
 """About what an input of a merge holds; a merge has at least ``FAN_IN_MIN`` inputs."""
+
+PartRequest: TypeAlias = tuple[Sequence[DataFile], ReadRequest]
+"""Files that overlap, and a request for their rows."""
 
 MEMORY_LIMIT_BYTES = Settings().memory_limit_bytes
 
@@ -125,9 +128,17 @@ class Reader:
         names = plan.schema.project(columns)
         schema = plan.schema.arrow_of(names)
         counted = ReadStatistics() if statistics is None else statistics
-        where = visible_where(plan, where)
         request = ReadRequest(
-            plan.schema, ALL_KEYS, names, limit, where, None, reverse, counted, merge=plan.merge, limits=self.limits
+            plan.schema,
+            ALL_KEYS,
+            names,
+            limit,
+            visible_where(plan, where),
+            reverse=reverse,
+            statistics=counted,
+            merge=plan.merge,
+            limits=self.limits,
+            bounded=self._bounded(plan, where),
         )
         batches = (part for batch in self._passing_rows(plan, request, schema) for part in bounded(batch))
         return RowStream(schema, timed_batches(batches, "scan", self._table_id, counted))
@@ -274,53 +285,109 @@ class Reader:
     ) -> Generator[pa.RecordBatch | Unfiltered]:
         """Return the rows part by part, as :meth:`_part_rows` returns them; with a limit, more rows may come."""
         rows_left = request.limit
-        columns = None
-        # Many ranges of keys are narrow as they are.
-        if request.where is not None and all(len(query.ranges) < RANGES_MIN for query in plan.partitions):
-            from lakebed.read.rows.page_bounds import BoundedColumns
-
-            columns = BoundedColumns.of(request.where, plan.schema)
-        for keys, point, files in parts(plan, reverse=request.reverse):
+        requests = (
+            (files, replace(request, keys=keys, point=point))
+            for keys, point, files in parts(plan, reverse=request.reverse)
+        )
+        for files, part in requests if request.bounded is None else self._narrowed(requests):
             if rows_left is not None and rows_left <= 0:
                 return
-            part = replace(request, keys=keys, point=point, limit=rows_left)
-            for narrowed in self._narrowed(files, part, columns) if columns and not point else (part,):
-                if rows_left is not None and rows_left <= 0:
-                    return
-                few = replace(narrowed, limit=rows_left)
-                reaching = files if narrowed is part else [file for file in files if file.reaches(narrowed.keys)]
-                if not reaching:
-                    continue
-                rows = self._reverse_rows(reaching, few, schema) if request.reverse else self._live_rows(reaching, few)
-                with closing(rows) as batches:
-                    for batch in batches:
-                        if rows_left is not None and not isinstance(batch, Unfiltered):
-                            rows_left -= batch.num_rows
-                        yield batch
+            few = replace(part, limit=rows_left)
+            rows = self._reverse_rows(files, few, schema) if request.reverse else self._live_rows(files, few)
+            with closing(rows) as batches:
+                for batch in batches:
+                    if rows_left is not None and not isinstance(batch, Unfiltered):
+                        rows_left -= batch.num_rows
+                    yield batch
 
-    def _narrowed(
-        self, files: Sequence[DataFile], request: ReadRequest, columns: BoundedColumns
-    ) -> Sequence[ReadRequest]:
-        """Return the requests for the key ranges in which rows of overlapping files may pass the predicate, in reading
-        order.
+    def few_rows(self, plan: QueryPlan) -> tuple[QueryPlan, QueryPlan]:
+        """Divide a plan for an engine, of files that need no merge, by the condition of the plan.
+
+        The second part has the key ranges of files on a store in which few rows may pass: the engine would read whole
+        row groups there. Raises as :meth:`scan`.
         """
-        from lakebed.read.rows.page_bounds import narrow
+        bounded, nothing = self._bounded(plan, None), replace(plan, partitions=())
+        if bounded is None:
+            return plan, nothing
+        limits = replace(self.limits, narrowed_share=self.limits.copied_share)
+        each = [replace(query, files=(file,)) for query in plan.partitions for file in query.files]
+        asked = [(query, keys) for query in each if self._files.is_ranged(query.files[0]) for keys in query.ranges]
+        requests = (
+            (query.files, ReadRequest(plan.schema, keys, (), bounded=bounded, limits=limits)) for query, keys in asked
+        )
+        passing: dict[tuple[int, str], list[EncodedRange]] = {}
+        for (query, _), (_, _, ranges) in zip(asked, self._passing(requests), strict=True):
+            passing.setdefault((query.partition, query.files[0].id), []).extend(ranges)
+        few: list[PartitionQuery] = []
+        rest: list[PartitionQuery] = []
+        for query in each:
+            found = tuple(passing.get((query.partition, query.files[0].id), query.ranges))
+            if found == query.ranges:
+                rest.append(query)
+            elif found:
+                few.append(replace(query, ranges=found))
+        return replace(plan, partitions=tuple(rest)), replace(plan, partitions=tuple(few))
 
-        merged, limits = is_merged(request.merge, files), request.limits
-        if sum(file.rows for file in files) < limits.narrowed_rows or (merged and request.merge.kept is None):
-            return (request,)
-        with self.attribute_errors(files, request.where), request.statistics.step("bounds"):
-            opened = self._files.open_all(files, request.schema)
-            gap_rows = limits.narrowed_rows
-            if any(one.path is None for one in opened):
-                row_bytes = max(1, sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files)))
-                gap_rows = max(gap_rows, limits.narrowed_bytes // row_bytes)
-            paged = [PagedFile(one, request.schema, self._files, request.statistics) for one in opened]
-            partial = merged and any(file.markers for file in files)
-            ranges = narrow(paged, request.keys, columns, partial=partial, gap_rows=gap_rows)
-        if ranges == [request.keys]:
-            return (request,)
-        return [replace(request, keys=keys) for keys in (reversed(ranges) if request.reverse else ranges)]
+    def _bounded(self, plan: QueryPlan, where: Predicate | None) -> BoundedColumns | None:
+        """Return the ranges of columns by which a read is narrowed; None if it is not.
+
+        They follow from the condition of the plan, which includes ``where`` if there is one, and from the table's
+        filter.
+        """
+        given = (where if plan.condition is None else None, visible_where(plan))
+        predicates = [one for one in given if one is not None]
+        # Many ranges of keys are narrow as they are.
+        many = any(len(query.ranges) >= RANGES_MIN for query in plan.partitions)
+        if many or (plan.condition is None and not predicates):
+            return None
+        from lakebed.read.rows.conditions import And
+        from lakebed.read.rows.page_bounds import BoundedColumns
+
+        conditions = [] if plan.condition is None else [plan.condition]
+        if predicates:
+            from lakebed.read.rows.expressions import condition_of
+
+            conditions += [condition_of(one.parts) for one in predicates]
+        return BoundedColumns.of(And(conditions), plan.schema)
+
+    def _narrowed(self, requests: Iterator[PartRequest]) -> Iterator[PartRequest]:
+        """Return the requests, narrowed to the key ranges in which rows may pass, in reading order."""
+        for files, request, ranges in self._passing(requests):
+            for keys in reversed(ranges) if request.reverse else ranges:
+                if keys == request.keys:
+                    yield files, request
+                elif reaching := [file for file in files if file.reaches(keys)]:
+                    yield reaching, replace(request, keys=keys)
+
+    def _passing(
+        self, requests: Iterator[PartRequest]
+    ) -> Iterator[tuple[Sequence[DataFile], ReadRequest, list[EncodedRange]]]:
+        """Return with each request the key ranges in which rows may pass: its own range if it is not narrowed.
+
+        On a store the page indexes of several parts are fetched at once, to look at them in few round trips.
+        """
+        from lakebed.read.rows.page_bounds import fetch_all, passing_ranges
+
+        ahead = 1
+        while some := list(islice(requests, ahead)):
+            ahead = min(2 * ahead, self._files.at_once)
+            usable = [(files, request) for files, request in some if _may_narrow(files, request)]
+            every = list({file.id: file for files, _ in usable for file in files}.values())
+            with self.attribute_errors(every), some[0][1].statistics.step("bounds"):
+                opened = {one.file.id: one for one in self._files.open_all(every, some[0][1].schema)}
+                paged = [
+                    [PagedFile(opened[file.id], request.schema, self._files, request.statistics) for file in files]
+                    for files, request in usable
+                ]
+                pairs = [(one, request) for held, (_, request) in zip(paged, usable, strict=True) for one in held]
+                fetch_all(pairs, self._files.at_once)
+            ready = iter(paged)
+            for files, request in some:
+                ranges = [request.keys]
+                if _may_narrow(files, request):
+                    with self.attribute_errors(files), request.statistics.step("bounds"):
+                        ranges = passing_ranges(next(ready), request, merged=is_merged(request.merge, files))
+                yield files, request, ranges
 
     def _reverse_rows(
         self, files: Sequence[DataFile], request: ReadRequest, schema: pa.Schema
@@ -414,6 +481,12 @@ class Reader:
         except BaseException as error:
             self._files.attribute(error, files, None if where is None else where.evaluation_error)
             raise
+
+
+def _may_narrow(files: Sequence[DataFile], request: ReadRequest) -> bool:
+    """Return whether a request is for rows that overlapping files hold as they are, and for more than a few."""
+    keeps_rows = request.merge.kept is not None or not is_merged(request.merge, files)
+    return request.point is None and keeps_rows and sum(file.rows for file in files) >= request.limits.narrowed_rows
 
 
 def _selected(schema: Schema, columns: Sequence[str]) -> pa.Schema:

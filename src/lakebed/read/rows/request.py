@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from lakebed.engine.predicate import Predicate
     from lakebed.model.files import DataFile
+    from lakebed.read.rows.page_bounds import BoundedColumns
     from lakebed.read.rows.plan import QueryPlan
 
 
@@ -111,6 +112,12 @@ class ReadLimits(Struct, frozen=True):
     narrowed_bytes: int = 1024 * 1024
     """The same as bytes of a file on a store, where a range takes a round trip: 10 ms at 100 MB/s."""
 
+    narrowed_share: float = 0.5
+    """A read of more of the rows is not narrowed: reading all of them at once costs less than many ranges do."""
+
+    copied_share: float = 0.125
+    """The same for an engine that reads files on a store by itself, for which the rows are written to a local file."""
+
     scan_bytes: int = 8 * 1024 * 1024
     """The decoded rows of a slice of a sequential scan: it costs one millisecond besides decoding, which takes 15."""
 
@@ -145,7 +152,8 @@ class ReadRequest(Struct, frozen=True):
     """At most ``limit`` rows with keys in a range, as rows of the schema, with the columns ``names``.
 
     ``point`` is set if the range is a single key, ``key_list`` if only the keys of a list are requested. Rows for which
-    ``where`` is not true are left out and do not count for the limit. With ``reverse`` the last row comes first.
+    ``where`` is not true are left out and do not count for the limit; ``bounded`` are ranges of columns, one of which
+    each row that is needed has. With ``reverse`` the last row comes first.
     Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of the schema
     ``merged_as``. ``statistics`` counts the work of the read, ``limits`` bounds it.
     """
@@ -162,6 +170,7 @@ class ReadRequest(Struct, frozen=True):
     merge: MergeMode = KEEP_ALL
     merged_as: Schema | None = None
     limits: ReadLimits = LIMITS
+    bounded: BoundedColumns | None = None
 
     def before_where(self) -> ReadRequest:
         """Return the request without its predicate and limit, with the columns that the predicate needs."""

@@ -29,13 +29,13 @@ from lakebed.engine.predicate import Predicate, check_where, constant, keep
 from lakebed.errors import Code, Error
 from lakebed.model.checks import check_flag, check_sample, check_whole_number
 from lakebed.model.extension_values import returned, values_of
-from lakebed.model.keys import KeyCodec, KeyRange
+from lakebed.model.keys import ALL_KEYS, KeyCodec, KeyRange
 from lakebed.model.policies import Policy, policy_failed
 from lakebed.model.schema import Schema
+from lakebed.read.rows.conditions import And, Condition, only, plan_where
 from lakebed.read.rows.counting import Count, reservoir
-from lakebed.read.rows.expressions import narrow
-from lakebed.read.rows.key_ranges import KeySet
-from lakebed.read.rows.plan import coarser, plan
+from lakebed.read.rows.expressions import condition_of
+from lakebed.read.rows.plan import coarser
 from lakebed.read.rows.prefix_scan import check_depth
 from lakebed.read.rows.row_stream import RowStream, returned_stream
 from lakebed.read.snapshot.handles import TableHandle
@@ -209,20 +209,24 @@ class RestrictedSnapshot(RestrictedReads):
         ranges: Sequence[EncodedRange],
         names: Sequence[str],
         *,
-        keys: KeySet | None = None,
+        condition: Condition | None = None,
         where: Predicate | None = None,
         limit: int | None = None,
         reverse: bool = False,
     ) -> RowStream:
-        """Return the visible rows of the ranges for which ``where`` is true, in key order; ``keys`` restricts them
-        further.
+        """Return the visible rows of the ranges for which ``where`` is true, in key order.
 
-        ``where`` is checked against the visible columns.
+        ``where`` is checked against the visible columns; ``condition`` is as for :meth:`Snapshot.rows`.
         """
         whole, first = self._whole, self._predicate
-        parts = [part for one in (first, where) if one is not None for part in one.parts]
-        narrowed, key_set = narrow(ranges, parts, whole.schema)
-        planned = coarser(plan(whole.state, narrowed, key_set if keys is None else keys), ranges)
+        asked = [] if condition is None else [condition]
+        if where is not None:
+            asked.append(condition_of(where.parts))
+        # The stored values of masked columns are not those that the caller's conditions are about.
+        conditions = [only(one, set(self.schema.names) - self._masks.keys()) for one in asked]
+        if first is not None:
+            conditions.append(condition_of(first.parts))
+        planned = coarser(plan_where(whole.state, ranges, And(conditions)), ranges)
         needed = tuple(dict.fromkeys((*names, *(() if where is None else where.columns))))
         read = self.columns_read(needed)
         with evaluating():
@@ -230,8 +234,8 @@ class RestrictedSnapshot(RestrictedReads):
         arrow = self.schema.arrow_of(needed)
         return RowStream(self.schema.arrow_of(names), selected(self._masked(stream, arrow), where, names, limit))
 
-    def frame(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
-        """Return the visible rows of the ranges for an engine, with these columns, and their reader.
+    def frame(self, condition: Condition, columns: Iterable[str]) -> tuple[Reader, Frame]:
+        """Return visible rows for an engine that evaluates the condition itself, with these columns, and their reader.
 
         They are a local copy: the engine would evaluate conditions of a statement over the other rows as well.
         """
@@ -240,7 +244,7 @@ class RestrictedSnapshot(RestrictedReads):
 
         wanted = set(columns)
         names = [name for name in self.schema.names if name in wanted] or self.schema.names[:1]
-        copy = rows_copy(self.rows(ranges, names, keys=keys))
+        copy = rows_copy(self.rows((ALL_KEYS,), names, condition=condition))
         reader = self._whole.reader
         return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), copy)
 

@@ -103,11 +103,12 @@ def applied_scan(  # noqa: PLR0913 - the options of a scan
     function, predicate = function_named(apply), None
     if where is not None:
         from lakebed.engine.predicate import check_where
-        from lakebed.read.rows.expressions import narrow
+        from lakebed.read.rows.conditions import narrow
+        from lakebed.read.rows.expressions import condition_of
 
         predicate = check_where(where, now.schema.arrow)
         # A function returns rows only for the keys of its input, so only all rows of these keys are needed.
-        narrower, _ = narrow(ranges, predicate.parts, now.schema)
+        narrower, _ = narrow(ranges, condition_of(predicate.parts), now.schema)
         planned = coarser(plan(now.state, narrower), ranges)
     else:
         planned = plan(now.state, ranges)

@@ -13,7 +13,7 @@ from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
 from lakebed.model.extension_values import returned
-from lakebed.model.keys import EncodedRange, KeyRange, successor
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyRange, successor
 from lakebed.read.rows.plan import ROWS_A_RANGE, QueryPlan, coarser, over_partitions, plan
 from lakebed.read.rows.row_stream import returned_stream
 from lakebed.read.snapshot.handles import TableAddress, TableHandle
@@ -32,10 +32,10 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import TableState
     from lakebed.read.drawing.pictures import Picture
+    from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.counting import Count
     from lakebed.read.rows.engine_frames import Frame
     from lakebed.read.rows.explain import Explanation
-    from lakebed.read.rows.key_ranges import KeySet
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.storage.contract import Storage
@@ -250,17 +250,20 @@ class Readable(TableHandle["RowStream"]):
     # -- for other libraries ------------------------------------------------------------------------------------
 
     def lazy_polars(self) -> pl.LazyFrame:
-        """Return a Polars lazy frame: columns, limits and predicates on the key are pushed down.
+        """Return a Polars lazy frame: columns, limits and predicates are pushed down.
 
-        Polars applies every predicate itself, to the rows of the keys that can pass. Raises UsageError where Polars is
-        missing.
+        Polars applies every predicate itself, to rows that may pass by their keys and the bounds of columns. Raises
+        UsageError where Polars is missing.
         """
         from lakebed.read.adapters.polars import lazy_frame
 
         now = self.snapshot()
 
-        def rows(selection: tuple[Any, ...], columns: Sequence[str], limit: int | None) -> RowStream:
-            return returned_stream(now.reader.scan(plan(now.state, *selection), columns, limit), now.schema)
+        def rows(condition: Condition, columns: Sequence[str], limit: int | None) -> RowStream:
+            from lakebed.read.rows.conditions import plan_where
+
+            planned = plan_where(now.state, (ALL_KEYS,), condition)
+            return returned_stream(now.reader.scan(planned, columns, limit), now.schema)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
 
@@ -408,36 +411,44 @@ class Snapshot(Readable):
         from lakebed.engine.predicate import check_where
 
         predicate = check_where(where, self.schema.arrow)
-        return self._narrowed(ranges, predicate, rows_a_range), predicate
+        return self._plan_where(ranges, predicate, rows_a_range), predicate
 
     def rows(  # noqa: PLR0913 - what a scan reads, checked
         self,
         ranges: Sequence[EncodedRange],
         names: Sequence[str],
         *,
-        keys: KeySet | None = None,
+        condition: Condition | None = None,
         where: Predicate | None = None,
         limit: int | None = None,
         reverse: bool = False,
     ) -> RowStream:
-        """Return the rows of the ranges for which ``where`` is true, in key order; ``keys`` restricts them further."""
-        if keys is not None:
-            planned = coarser(plan(self.state, ranges, keys))
+        """Return the rows of the ranges for which ``where`` is true, in key order.
+
+        Instead of a predicate there may be a ``condition``, which the caller evaluates on each row: rows for which it
+        is not true may be left out.
+        """
+        if condition is not None:
+            from lakebed.read.rows.conditions import plan_where
+
+            planned = coarser(plan_where(self.state, ranges, condition), ranges)
         else:
-            planned = plan(self.state, ranges) if where is None else self._narrowed(ranges, where, ROWS_A_RANGE)
+            planned = plan(self.state, ranges) if where is None else self._plan_where(ranges, where, ROWS_A_RANGE)
         return self.reader.scan(planned, names, limit, where=where, reverse=reverse)
 
-    def frame(self, ranges: Sequence[EncodedRange], keys: KeySet, columns: Iterable[str]) -> tuple[Reader, Frame]:
-        """Return the rows of whole partitions for an engine that filters them itself, with these columns, and their
-        reader.
+    def frame(self, condition: Condition, columns: Iterable[str]) -> tuple[Reader, Frame]:
+        """Return rows for an engine that evaluates the condition itself, with these columns, and their reader.
+
+        They are those for which the condition is true, and others of the same partitions.
         """
+        from lakebed.read.rows.conditions import plan_where
         from lakebed.read.rows.engine_frames import frame_of
 
-        planned = over_partitions(plan(self.state, ranges, keys), self.state)
-        return self.reader, frame_of(planned, self.reader, columns)
+        planned = plan_where(self.state, (ALL_KEYS,), condition)
+        return self.reader, frame_of(over_partitions(planned, self.state), self.reader, columns, wanted=planned)
 
-    def _narrowed(self, ranges: Sequence[EncodedRange], where: Predicate, rows_a_range: int) -> QueryPlan:
-        from lakebed.read.rows.expressions import narrow
+    def _plan_where(self, ranges: Sequence[EncodedRange], where: Predicate, rows_a_range: int) -> QueryPlan:
+        from lakebed.read.rows.conditions import plan_where
+        from lakebed.read.rows.expressions import condition_of
 
-        narrower, keys = narrow(ranges, where.parts, self.schema)
-        return coarser(plan(self.state, narrower, keys), ranges, rows_a_range)
+        return coarser(plan_where(self.state, ranges, condition_of(where.parts)), ranges, rows_a_range)

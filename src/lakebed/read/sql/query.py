@@ -62,10 +62,9 @@ from lakebed.model.foreign_errors import is_panic, translate_errors
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.validity import as_stored
 from lakebed.model.wording import did_you_mean
-from lakebed.read.rows.conditions import keys_of
+from lakebed.read.rows.conditions import UNKNOWN, Condition, Or, narrow
 from lakebed.read.rows.engine_frames import Frame, check_found
 from lakebed.read.rows.expressions import condition_of
-from lakebed.read.rows.key_ranges import EVERY_KEY, KeySet, either, key_ranges
 from lakebed.read.rows.row_stream import RowStream, bounded, timed_batches
 from lakebed.read.sql.catalog_statements import (
     INFORMATION_SCHEMA,
@@ -87,7 +86,6 @@ if TYPE_CHECKING:
     from datafusion.plan import LogicalPlan
 
     from lakebed.engine.complexity import Fitted
-    from lakebed.model.keys import EncodedRange
     from lakebed.model.schema import Schema
     from lakebed.read.rows.reader import Reader
     from lakebed.read.snapshot.restricted import RestrictedSnapshot
@@ -318,9 +316,9 @@ _AT_CLAUSE = re.compile(r"\bAT\s*\(\s*(?:VERSION|TAG|TIMESTAMP)\s*=>", re.IGNORE
 
 @dataclass(slots=True)
 class _Scans:
-    """The columns, filters and limits of all scans of one table in a statement."""
+    """The columns, filters and limits of all scans of one table in a statement: a condition for each scan."""
 
-    keys: list[KeySet] = field(default_factory=list)
+    conditions: list[Condition] = field(default_factory=list)
     columns: set[str] = field(default_factory=set)
     fetches: list[int | None] = field(default_factory=list)
 
@@ -394,13 +392,13 @@ class SqlEngine:
         read: list[tuple[Reader, Frame]] = []
         tables: dict[str, Table] = {}
         for name, snapshot in snapshots.items():
-            keys = either(scans[name].keys)
-            ranges = key_ranges(keys, snapshot.schema.codec)
             scan = scans[name]
+            condition = Or(scan.conditions)
+            ranges, _ = narrow((ALL_KEYS,), condition, snapshot.schema)
             many = ranges == (ALL_KEYS,) and scan.may_exceed(self.in_memory_rows)
-            rows = None if many else self._few(snapshot, ranges, keys, scan)
+            rows = None if many else self._few(snapshot, condition, scan)
             if rows is None:
-                read.append(snapshot.frame(ranges, keys, scan.columns))
+                read.append(snapshot.frame(condition, scan.columns))
                 tables[name] = Table(read[-1][1].rows)
             else:
                 tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
@@ -416,7 +414,7 @@ class SqlEngine:
             else:
                 return schema, batches_of(frame, stream, schema, read)
 
-    def _few(self, snapshot: Tabular, ranges: tuple[EncodedRange, ...], keys: KeySet, scans: _Scans) -> pa.Table | None:
+    def _few(self, snapshot: Tabular, condition: Condition, scans: _Scans) -> pa.Table | None:
         """Return the rows that the scans need, if they are few; else None.
 
         Nullable columns that the statement does not need are null.
@@ -425,7 +423,7 @@ class SqlEngine:
         read = [f.name for f in schema.fields if f.name in scans.columns or not f.nullable]
         batches: list[pa.RecordBatch] = []
         rows = size_bytes = 0
-        with snapshot.rows(ranges, read, keys=keys, limit=scans.limit) as reader:
+        with snapshot.rows((ALL_KEYS,), read, condition=condition, limit=scans.limit) as reader:
             for batch in reader:
                 batches.append(batch)
                 rows += batch.num_rows
@@ -571,7 +569,7 @@ def _scans_in(optimized: LogicalPlan, snapshots: Mapping[str, Tabular]) -> tuple
     has_hidden = seen != optimized.display_indent().count("TableScan: ")
     if has_hidden:
         # Some scans are inside expressions, which the bindings do not show.
-        found = {name: _Scans([EVERY_KEY], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()}
+        found = {name: _Scans([UNKNOWN], set(snapshot.schema.names), [None]) for name, snapshot in snapshots.items()}
     return found, options_off(optimized, has_hidden=has_hidden)
 
 
@@ -598,7 +596,7 @@ def _note(scan: Any, above: tuple[Expr, ...], found: dict[str, _Scans], snapshot
     own = tuple(scan.filters())
     filters = (*own, *above)
     scans = found[name]
-    scans.keys.append(keys_of(condition_of(filters), snapshot_schema.order))
+    scans.conditions.append(condition_of(filters))
     scans.columns.update(column for _, column in scan.projection() or enumerate(snapshot_schema.names))
     for one in own:
         scans.columns |= _columns_of(one, snapshot_schema)

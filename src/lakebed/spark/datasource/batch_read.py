@@ -24,8 +24,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from lakebed.errors import Code
 from lakebed.jobs.executor import Root, on_one_core
-from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges
-from lakebed.read.rows.key_ranges import shared
+from lakebed.model.keys import ALL_KEYS, EncodedRange
+from lakebed.read.rows.conditions import plan_where
 from lakebed.read.rows.plan import PartitionQuery, plan
 from lakebed.spark.boundaries import InputPart, divide, weigh
 from lakebed.spark.datasource import spark_columns
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
     from lakebed.model.files import DataFile
     from lakebed.model.state.table_state import TableState
+    from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.plan import QueryPlan
     from lakebed.read.snapshot.snapshot import Snapshot
-    from lakebed.spark.datasource.options import Pushed
     from lakebed.table.table import Table
 
 SUMMARY_THREADS = 16
@@ -66,13 +66,17 @@ class RowsPartition(InputPartition):
 
 
 class Scan:
-    """The common part of all tasks of a scan: the table's location, and the columns and types that Spark requests."""
+    """The common part of all tasks of a scan: the table's location, and the columns and types that Spark requests.
+
+    Rows for which ``condition`` is not true may be left out.
+    """
 
     def __init__(self, place: Root, state: TableState, wanted: pa.Schema) -> None:
         self._place = place
         self._table_id = state.table
         self._nothing = plan(state, ())
         self._wanted = wanted
+        self.condition: Condition | None = None
 
     def read(self, part: RowsPartition) -> Iterator[pa.RecordBatch]:
         """Return the rows of a part, in key order. Raises as :meth:`lakebed.read.rows.reader.Reader.get` does."""
@@ -80,7 +84,7 @@ class Scan:
 
         on_one_core()
         reader = Reader(self._place.connect(), self._table_id, self._keeps)
-        planned = replace(part.present or self._nothing, partitions=part.share)
+        planned = replace(part.present or self._nothing, partitions=part.share, condition=self.condition)
         for rows in reader.scan(planned, self._wanted.names, None):
             yield spark_columns.to_spark(rows, self._wanted)
 
@@ -109,7 +113,6 @@ class TableReader(DataSourceReader):
         self._options = options
         self._table: Table | None = options.open_table(table_id)
         self._snapshot: Snapshot | None = options.locate(self._table, version)
-        self._pushed: Pushed | None = None
         schema = self._snapshot.schema
         wanted = spark_columns.check_requested(spark, schema)
         self._scan = Scan(options.place, self._snapshot.state, wanted)
@@ -120,7 +123,7 @@ class TableReader(DataSourceReader):
 
     @property
     def pushFilters(self) -> Any:  # noqa: N802 - Spark's name
-        """Takes the filters on the key, with the option ``push_filters``; returns those that Spark has to evaluate.
+        """Takes the filters, with the option ``push_filters``; returns those that Spark has to evaluate.
 
         Spark refuses a reader with this method while ``spark.sql.python.filterPushdown.enabled`` is off, its default,
         instead of not calling it. It looks at ``__func__``, so this is a property that returns a callable.
@@ -128,22 +131,23 @@ class TableReader(DataSourceReader):
         return _PushFilters(self)
 
     def take(self, filters: Sequence[Filter]) -> Iterable[Filter]:
-        """Derive key ranges from the filters, with the option ``push_filters``; returns those that are not done."""
+        """Narrow the scan by the filters, with the option ``push_filters``; returns those that are not done."""
         if not self._options.flag("push_filters"):
             return filters
         from lakebed.spark.datasource.options import push
 
-        self._pushed = pushed = push(filters, self._planned[1].schema)
+        pushed = push(filters, self._planned[1].schema)
+        self._scan.condition = pushed.condition
         return [one for position, one in enumerate(filters) if position not in pushed.done]
 
     def partitions(self) -> list[InputPartition]:
         """Return the shares of the tasks, in key order."""
         table, snapshot = self._planned
         ranges: Sequence[EncodedRange] = self._options.ranges(snapshot.schema) or (ALL_KEYS,)
-        keys = None
-        if self._pushed is not None:
-            ranges, keys = tuple(shared(tuple(iter_ranges(ranges)), self._pushed.ranges)), self._pushed.keys
-        partitions = plan(snapshot.state, ranges, keys).partitions
+        planned = plan(snapshot.state, ranges)
+        if self._scan.condition is not None:
+            planned = plan_where(snapshot.state, ranges, self._scan.condition)
+        partitions = planned.partitions
         share_bytes = self._options.count("partition_bytes") or PARTITION_BYTES
         shares = share_out(
             partitions, weights(snapshot.state, partitions), share_bytes, lambda files: sampled(table, files)

@@ -2,7 +2,7 @@
 
 An unknown option is an error: a misspelt filter would be ignored otherwise.
 
-*Translates Spark's filters into conditions on the key, and finds those that Spark need not evaluate. Pure: no I/O.*
+*Translates Spark's filters into conditions on columns, and finds those that Spark need not evaluate. Pure: no I/O.*
 
 The filters come as a list, all of which must be true. Literals are taken in the type of their field, so a filter on a
 key field is translated exactly or not at all.
@@ -33,7 +33,7 @@ from pyspark.sql.datasource import (
 from lakebed.errors import BadKeyError, Code
 from lakebed.jobs.executor import Root
 from lakebed.model.documents import load
-from lakebed.model.key_types import ends_of
+from lakebed.model.key_types import ends_of, key_type
 from lakebed.model.keys import EncodedRange, KeyRange
 from lakebed.model.type_names import UUID
 from lakebed.read.rows.conditions import (
@@ -48,7 +48,7 @@ from lakebed.read.rows.conditions import (
     StartsWith,
     keys_of,
 )
-from lakebed.read.rows.key_ranges import EVERY_KEY, KeySet, exact_fields, key_ranges
+from lakebed.read.rows.key_ranges import EVERY_KEY, exact_fields
 from lakebed.write.row_encoder import DELETE, Action, Operation
 
 if TYPE_CHECKING:
@@ -74,32 +74,32 @@ _SAME_RULES_YEAR = 1900
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """Filters in the form of a plan: the ranges of the key, and the keys over all sort fields.
+    """Filters as a condition; ``done`` are the positions of those that are true for every row of its key ranges."""
 
-    ``done`` are the positions of the filters that are true for every row of the ranges.
-    """
-
-    ranges: tuple[EncodedRange, ...]
-    keys: KeySet
+    condition: Condition
     done: frozenset[int]
 
 
 def push(filters: Sequence[Filter], schema: Schema) -> Pushed:
-    """Derive key ranges from filters."""
-    fields = {field.name: field for field in schema.order.fields}
+    """Translate filters, and find those that are done by the key ranges of their condition."""
+    ordered = (field for field in schema.values if key_type(field.type) is not None)
+    fields = {field.name: field for field in (*schema.order.fields, *ordered)}
     conditions = [_condition(one, fields) for one in filters]
     keys = keys_of(And(conditions), schema.order)
+    keyed = set(schema.sort_names)
     exact = {field.name for field in schema.row_key[: exact_fields(keys, schema.codec)]}
     done = frozenset(
         position
         for position, (one, condition) in enumerate(zip(filters, conditions, strict=True))
-        if condition is not UNKNOWN and (_name(one) in exact or keys_of(condition, schema.order) == EVERY_KEY)
+        if condition is not UNKNOWN
+        and _name(one) in keyed
+        and (_name(one) in exact or keys_of(condition, schema.order) == EVERY_KEY)
     )
-    return Pushed(key_ranges(keys, schema.codec), keys, done)
+    return Pushed(And(conditions), done)
 
 
 def _condition(one: Any, fields: dict[str, Field]) -> Condition:
-    """Return a filter on a key field; UNKNOWN for another, or one with a value that no key has."""
+    """Return a filter on one of the fields; UNKNOWN for another, or one with a value that no key of its type has."""
     name = _name(one)
     field = None if name is None else fields.get(name)
     if name is None or field is None:
@@ -108,6 +108,8 @@ def _condition(one: Any, fields: dict[str, Field]) -> Condition:
         match one:
             case IsNotNull():
                 return Not(IsNull(name))
+            case EqualNullSafe() if one.value is None:
+                return IsNull(name)
             case EqualTo() | EqualNullSafe():
                 return OneOf(name, _literals(field, [one.value]))
             case In():

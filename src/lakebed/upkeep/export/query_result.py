@@ -141,10 +141,11 @@ def plan_query(table: Table, snapshot: Snapshot, wanted: ScanQuery, cores: int) 
     opened = _Opened.of(snapshot, wanted)
     planned = plan(snapshot.state, wanted.ranges)
     if opened.predicate is not None:
-        from lakebed.read.rows.expressions import narrow
+        from lakebed.read.rows.conditions import plan_where
+        from lakebed.read.rows.expressions import condition_of
 
-        narrowed, keys = narrow(wanted.ranges, opened.predicate.parts, snapshot.schema)
-        planned = coarser(plan(snapshot.state, narrowed, keys), wanted.ranges, ROWS_A_CELL)
+        planned = plan_where(snapshot.state, wanted.ranges, condition_of(opened.predicate.parts))
+        planned = coarser(planned, wanted.ranges, ROWS_A_CELL)
     held = cells(snapshot.state, planned)
     # A predicate may take longer than its bytes suggest: each core gets a part, if there are as many partitions.
     by_bytes = parts_wanted(held, table.settings_in_force().file_bytes, cores)

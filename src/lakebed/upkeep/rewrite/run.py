@@ -47,7 +47,8 @@ from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import ProposeJobs, ProposeOutput, ProposeRewrite
 from lakebed.model.state.transactions.resolution import refused_change
 from lakebed.model.wording import count_text, size_text
-from lakebed.read.rows.expressions import narrow
+from lakebed.read.rows.conditions import narrow
+from lakebed.read.rows.expressions import condition_of
 from lakebed.storage.processes import this_process
 from lakebed.upkeep.compaction.merge_jobs import batch_limits, close_job
 from lakebed.upkeep.compaction.run import release_jobs
@@ -288,10 +289,10 @@ def prepare(table: Table, wanted: RewriteRequest) -> PreparedRewrite:
     rewriter.check()
     named = () if rewriter.delete_where is None else rewriter.delete_where.columns
     _check_merge(table.name, state.merge, change, sorted(set(named) - set(state.merge.merge_key(schema))))
-    ranges, keys = list(change.ranges), None
+    ranges, keys = tuple(change.ranges), None
     if rewriter.concerned is not None:
-        ranges, keys = narrow(ranges, rewriter.concerned.parts, schema)
-    scope = RewriteScope(tuple(ranges), keys, state.next_sequence)
+        ranges, keys = narrow(ranges, condition_of(rewriter.concerned.parts), schema)
+    scope = RewriteScope(ranges, keys, state.next_sequence)
     planned = tuple(plan(state, scope))
     for file_rewrite in planned:
         _check_markers(table, change, file_rewrite)
