@@ -9,10 +9,11 @@ from lakebed import DamagedError, Pipeline, UsageError
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
-from tests.tables.retention.cases import Meanwhile, on
+from tests.tables.retention.cases import on
 
 
 @pytest.fixture

@@ -9,9 +9,11 @@ from lakebed.errors import RejectedError
 from lakebed.log.last_modified_times import to_us
 from lakebed.model.files import data_folder, data_object, pin_folder
 from lakebed.read.snapshot.pins import read_pins
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 from tests.tables.cases import compact
+from tests.tables.retention.cases import on
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -61,21 +63,16 @@ def test_an_orphan_of_a_whole_second_ago_is_swept_and_one_of_this_second_waits(t
     assert keys(table) == "abcd"
 
 
-def test_a_writer_of_before_the_horizon_is_refused(table, monkeypatch):
-    commit = table.log.commit
-
-    def late(proposal):
-        monkeypatch.setattr(table.log, "commit", commit)
+def test_a_writer_of_before_the_horizon_is_refused(table):
+    def late():
         newest = max(listed.last_modified for listed in table.storage.list(data_folder(table.id)))
         while table.storage.now() == newest:
             pass
         delete_orphans(table, force=True)
-        return commit(proposal)
 
-    monkeypatch.setattr(table.log, "commit", late)
     rows = pa.table({"k": ["e"], "v": [1]})
     with pytest.raises(RejectedError, match="write it again"):
-        table.write(rows)
+        on(table, Meanwhile(table.storage, "create", "*/log/*", late)).write(rows)
     table.write(rows)
     assert keys(table) == "abcde"
 

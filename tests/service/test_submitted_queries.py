@@ -42,6 +42,7 @@ from lakebed.upkeep.retention.run import gc
 from tests.processes.web.serving import serving
 from tests.raising import raises
 from tests.tables.cli.shapes import differences, documented
+from tests.tables.retention.cases import Ahead, through
 from tests.waiting import until
 
 LIMITS = QueryLimits(running_max=1, kept_s=100, statement_memory_bytes=2**30, statement_s=60)
@@ -327,13 +328,11 @@ def test_a_publication_that_was_interrupted_is_finished_by_the_next_attempt(lake
     assert {one.name for one in lake.storage.list(folder)} == whole
 
 
-def test_queries_expire_with_their_rows(lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queries_expire_with_their_rows(lake: Any, queries: SubmittedQueries) -> None:
     state = ended(queries, queries.submit(LOCAL, {}, statement="SELECT 1 AS one").id)
     gc(lake)
     assert queries.query(state.id)
-    later = lake.storage.now() + timedelta(seconds=101)
-    monkeypatch.setattr(type(lake.storage), "now", lambda _: later)
-    gc(lake)
+    gc(through(lake, Ahead(lake.storage, timedelta(seconds=101))))
     assert not list(lake.storage.list("queries"))
 
 

@@ -15,6 +15,8 @@ from lakebed.jobs.pipeline import interruptible
 from lakebed.table.tracker.listing import FAILURES
 from lakebed.table.tracker.recorder import MESSAGE_CHARS_MAX
 from lakebed.table.tracker.runs import Begun
+from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from tests.tables.retention.cases import on, through
 
 
 @pytest.fixture
@@ -91,11 +93,14 @@ def test_the_newest_comes_first_and_reasons_are_bounded(table: lakebed.Table) ->
     assert {len(reason) for reason in reasons} == {MESSAGE_CHARS_MAX}
 
 
-def test_no_secret_is_on_record(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_on_record(table: lakebed.Table) -> None:
     class Clients:
         options = {"aws_secret_access_key": "hunter2hunter2", "aws_region": "eu-west-1"}  # noqa: RUF012
 
-    monkeypatch.setattr(table.storage, "clients", Clients(), raising=False)
+    class WithOptions(CountingStorage):
+        clients = Clients()
+
+    table = on(table, WithOptions(table.storage))
     text = "GET http://me:pass@host/x?X-Amz-Signature=abc in eu-west-1 with hunter2hunter2 failed"
     record_failure(table, Code.INTERNAL_ERROR(text), "export")
     (reason,) = table.failures()["reason"].to_pylist()
@@ -109,14 +114,12 @@ def test_any_text_can_be_a_reason(table: lakebed.Table, text: str) -> None:
     assert table.failures()["reason"].to_pylist() == [Code.INTERNAL_ERROR(text).message] * 2
 
 
-def test_a_store_that_takes_no_record_hides_no_error(
-    instance: lakebed.Instance, table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise Code.STORE_UNAVAILABLE("the disk is full")
-
-    monkeypatch.setattr(type(table.storage), "create", refuse)
-    failed(instance, Code.STORE_UNAVAILABLE("no room to sort"))
+def test_a_store_that_takes_no_record_hides_no_error(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    full = FaultyStorage(instance.storage, FaultPlan([Rule(Fault.FULL, "create")]))
+    lake = through(instance, full)
+    failed(lake, Code.STORE_UNAVAILABLE("no room to sort"))
+    lake.tracker.flush()
+    assert full.fired
     assert table.failures().num_rows == 0
 
 

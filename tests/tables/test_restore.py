@@ -8,10 +8,11 @@ import pytest
 import lakebed
 from lakebed import AddField, DropField, KeyRange, NotRetainedError, Schema, WidenField, clock
 from lakebed.errors import Code
-from lakebed.testing.faults import CountingStorage
+from lakebed.testing.faults import CountingStorage, Meanwhile
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.raising import raises
+from tests.tables.retention.cases import on
 
 SCHEMA = Schema({"k": "string"}, {}, {"v": "int32", "w": "string"})
 
@@ -123,20 +124,13 @@ def test_files_that_are_deleted_are_named_and_a_tag_keeps_them(table):
     assert table.count().rows == 0
 
 
-def test_files_that_go_between_the_look_and_the_commit_are_named(table, monkeypatch):
+def test_files_that_go_between_the_look_and_the_commit_are_named(table):
     """The proposal is judged by the state that it is committed to."""
     before = table.version
     table.remove(KeyRange())
-    at = type(table).at
-
-    def overtaken(self, *moment, **named):
-        found = at(self, *moment, **named)
-        collect_garbage(table)
-        return found
-
-    monkeypatch.setattr(type(table), "at", overtaken)
+    late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: collect_garbage(table)))
     with pytest.raises(NotRetainedError, match="tag a version"):
-        table.restore(version=before)
+        late.restore(version=before)
 
 
 def test_restored_files_are_not_collected(table):

@@ -10,11 +10,14 @@ import pytest
 import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.errors import Code, NotFoundError, NotRetainedError, RejectedError, UsageError
+from lakebed.log.log_limits import LogLimits
 from lakebed.model.state.time_travel import moment_in
+from lakebed.testing.faults import CountingStorage, Meanwhile
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.raising import raises
+from tests.tables.retention.cases import on, through
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
 
@@ -74,14 +77,24 @@ def test_a_time_means_the_newest_entry_stored_by_then(table):
         table.at(time=last_modified_times[0] - dt.timedelta(seconds=1))
 
 
-def test_a_date_is_its_midnight_in_utc_unless_a_tag_has_its_name(table, tmp_path, monkeypatch):
-    """Entry n is stored at noon of January n."""
-    noon = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
-    monkeypatch.setattr(type(table.log), "entry_last_modified", lambda _, n: noon + dt.timedelta(days=n - 1))
-    lake = lakebed.open(tmp_path / "lake")
+class Dated(CountingStorage):
+    """A store with entry n of a log stored at noon of January n."""
+
+    def last_modified(self, name):
+        found = super().last_modified(name)
+        if found is None or "/log/" not in name:
+            return found
+        return dt.datetime(2026, 1, int(name.rpartition("/")[2].split(".")[0]), 12, tzinfo=dt.UTC)
+
+
+def test_a_date_is_its_midnight_in_utc_unless_a_tag_has_its_name(table):
+    lake = through(lakebed.open(table.storage.url), Dated(table.storage))
+    table = lake.create_table("dated", SCHEMA)
+    for key in (1, 2, 3):
+        table.write(rows(key))
     assert table.at("2026-01-04").version == table.at(time="2026-01-04").version == 3
     assert keys_of(table.at("2026-01-04")) == [1, 2]
-    assert sorted(lake.sql('SELECT k FROM "t@2026-01-04"').to_arrow()["k"].to_pylist()) == [1, 2]
+    assert sorted(lake.sql('SELECT k FROM "dated@2026-01-04"').to_arrow()["k"].to_pylist()) == [1, 2]
     assert table.changes(since="2026-01-04").read_all()["_version"].to_pylist() == [4]
     table.tag("2026-01-04", 2)
     assert table.at("2026-01-04").version == 2
@@ -118,22 +131,22 @@ def test_a_time_a_moment_ahead_is_waited_for_and_has_what_came_meanwhile(table, 
     assert 0 < slept[0] <= 5
 
 
-def test_the_clock_of_the_store_is_asked_once(table, monkeypatch):
-    asked = []
-    now = table.log.now
-    monkeypatch.setattr(table.log, "now", lambda: asked.append(1) or now())
+def test_the_clock_of_the_store_is_asked_once(table):
+    counting = CountingStorage(table.storage)
+    table = on(table, counting)
     for _ in range(5):
         assert table.at(time=table.log.entry_last_modified(4)).version == 4
-    assert len(asked) == 1
+    assert counting.calls["now"] == 1
 
 
-def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table, monkeypatch):
+def test_a_store_that_cannot_be_written_tells_the_past_by_this_machine(table):
     """Its clock is read off an object that is put."""
 
-    def forbidden():
-        raise Code.STORE_UNAVAILABLE("no right to put", transient=False)
+    class ReadOnly(CountingStorage):
+        def now(self):
+            raise Code.STORE_UNAVAILABLE("no right to put", transient=False)
 
-    monkeypatch.setattr(table.log, "now", forbidden)
+    table = on(table, ReadOnly(table.storage))
     assert table.at(time=dt.datetime.now(dt.UTC)).version == 4
     with pytest.raises(NotFoundError, match="ahead of the store's clock"):
         table.at(time=dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
@@ -227,18 +240,12 @@ def test_a_tag_keeps_the_files_of_its_number_until_it_goes(table, tmp_path):
     assert raised.value.code is Code.VERSION_NOT_RETAINED
 
 
-def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path, monkeypatch):
+def test_a_tag_that_comes_between_plan_and_mark_is_respected(table, tmp_path):
     """The mark is validated when it is committed; only what it took is deleted."""
     compacted(table, tmp_path)
-    commit = table.try_commit
-
-    def tagging(proposal):
-        if "early" not in table.tags():
-            lakebed.open(tmp_path / "lake").table("t").tag("early", 3)
-        return commit(proposal)
-
-    monkeypatch.setattr(table, "try_commit", tagging)
-    assert collect_garbage(table).files == 1
+    late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: table.tag("early", 3)))
+    late.log.limits = LogLimits(turn_wait_s=0.0)
+    assert collect_garbage(late).files == 1
     assert keys_of(table.at(tag="early")) == [1, 2]
     assert table.verify(files=True).sound
 

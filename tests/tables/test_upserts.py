@@ -15,6 +15,7 @@ from lakebed.clock import random_token
 from lakebed.errors import Code, ContentionError, Error, RejectedError, SchemaMismatchError, UsageError
 from lakebed.model.settings import Strategy
 from lakebed.table import deletion
+from lakebed.testing.faults import Meanwhile
 from tests.tables.compaction.test_merging import compacted
 from tests.tables.retention.cases import Killed, Mortal, on
 
@@ -192,24 +193,20 @@ def test_new_columns_of_partial_rows_and_of_rows_with_kinds_become_fields():
     assert "op" not in table.schema.names
 
 
-def test_partial_rows_whose_new_field_was_taken_meanwhile_are_written_again_and_stay_partial(monkeypatch):
+def test_partial_rows_whose_new_field_was_taken_meanwhile_are_written_again_and_stay_partial():
     table = new_table(settings={"schema_growth": "add"})
     table.write(rows((1, 0, 1, "x"), (2, 0, 2, "y")))
     other = lakebed.open(table.storage.url).table("t")
-    commit, done = type(table).try_commit, []
+    altered = []
 
-    def overtaken(self, proposal):
-        if self is table and not done:
-            done.append(True)
-            other.alter(lakebed.AddField("c", "int32"))
-        return commit(self, proposal)
+    def alter():
+        altered.append(other.alter(lakebed.AddField("c", "int32")))
 
-    monkeypatch.setattr(type(table), "try_commit", overtaken)
     data = pa.table(
         {"op": ["u", "d"], "k": [1, 2], "at": [0, 0], "b": ["z", None], "c": pa.array([5, None], pa.int32())}
     )
-    table.write(data, partial=True, row_kind="op")
-    assert done
+    on(table, Meanwhile(table.storage, "create", "*/log/*", alter)).write(data, partial=True, row_kind="op")
+    assert altered
     assert table.to_arrow().to_pylist() == [{"k": 1, "at": 0, "a": 1, "b": "z", "c": 5}]
 
 
@@ -236,38 +233,28 @@ def test_a_delete_of_nothing_commits_nothing():
     assert table.delete(where="a > 5", commit_id="d").version == version + 1
 
 
-def test_a_row_that_is_written_while_a_delete_looks_for_its_key_survives(monkeypatch):
+def test_a_row_that_is_written_while_a_delete_looks_for_its_key_survives():
     table = new_table()
     table.write(rows((1, 0, 1, "x"), (2, 0, 1, "x"), (9, 0, 1, "x")))
     written = []
 
-    def look(self, **how):
-        found = scan(self, **how)
-        if not written:
-            written.append(table.write(rows((1, 0, 7, "new"))))
-        return found
+    def write():
+        written.append(table.write(rows((1, 0, 7, "new"))))
 
-    scan = lakebed.read.snapshot.snapshot.Snapshot.scan
-    monkeypatch.setattr(lakebed.read.snapshot.snapshot.Snapshot, "scan", look)
-    report = table.delete(where="a = 1")
-    monkeypatch.undo()
+    report = on(table, Meanwhile(table.storage, "create", "*/log/*", write)).delete(where="a = 1")
+    assert written
     assert (report.keys, held(table)) == (2, [(1, 0, 7, "new")])
 
 
-def test_a_delete_whose_keys_are_written_again_and_again_gives_up_and_deletes_nothing(monkeypatch):
+def test_a_delete_whose_keys_are_written_again_and_again_gives_up_and_deletes_nothing():
     table = new_table()
     table.write(rows((1, 0, 1, "x")))
-    scan = lakebed.read.snapshot.snapshot.Snapshot.scan
 
-    def look(self, **how):
-        found = scan(self, **how)
+    def write():
         table.write(rows((1, 0, 1, "again")))
-        return found
 
-    monkeypatch.setattr(lakebed.read.snapshot.snapshot.Snapshot, "scan", look)
     with pytest.raises(ContentionError, match="10 times"):
-        table.delete(where="a = 1")
-    monkeypatch.undo()
+        on(table, Meanwhile(table.storage, "create", "*/log/*", write, again=True)).delete(where="a = 1")
     assert held(table) == [(1, 0, 1, "again")]
     assert len(table.state().files) == 11
 
@@ -429,19 +416,16 @@ def test_a_new_column_needs_a_function_in_a_table_that_aggregates():
     assert table.schema.names == ("k", "n")
 
 
-def test_rows_of_a_write_that_a_change_of_the_mode_overtook_are_refused(monkeypatch):
+def test_rows_of_a_write_that_a_change_of_the_mode_overtook_are_refused():
     table = new_table()
     other = lakebed.open(table.storage.url).table("t")
-    commit, done = type(table).try_commit, []
+    changed = []
 
-    def overtaken(self, proposal):
-        if self is table and not done:
-            done.append(other.alter(lakebed.SetMerge(First())))
-        return commit(self, proposal)
+    def change():
+        changed.append(other.alter(lakebed.SetMerge(First())))
 
-    monkeypatch.setattr(type(table), "try_commit", overtaken)
     with pytest.raises(RejectedError) as caught:
-        table.write(rows((1, 0, 1, "x")))
+        on(table, Meanwhile(table.storage, "create", "*/log/*", change)).write(rows((1, 0, 1, "x")))
     assert caught.value.code is Code.MERGE_CHANGED
     # A repeat with the base version of the first attempt was merged by the new mode.
-    assert table.write(rows((1, 0, 1, "x")), commit_id="w", base_version=1) == done[0] + 1
+    assert table.write(rows((1, 0, 1, "x")), commit_id="w", base_version=1) == changed[0] + 1

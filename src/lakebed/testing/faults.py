@@ -1,4 +1,4 @@
-"""Stores that fail on purpose, and a store that counts.
+"""Stores that fail on purpose, a store that counts, and one between whose calls something else happens.
 
 A :class:`FaultyStorage` wraps any store and makes calls fail according to a plan::
 
@@ -52,7 +52,7 @@ from lakebed.storage.contract import Listed, Locality, PutOutcome, Storage, Stor
 from lakebed.storage.digests import digest_file
 from lakebed.storage.disk_space import scratch_folder
 
-__all__ = ["CountingStorage", "Fault", "FaultPlan", "FaultyStorage", "Operation", "Rule"]
+__all__ = ["CountingStorage", "Fault", "FaultPlan", "FaultyStorage", "Meanwhile", "Operation", "Rule"]
 
 
 Operation = Literal[
@@ -376,6 +376,44 @@ class CountingStorage(FaultyStorage):
         """Count a call before it is made; tests override this to inject other events."""
         with self._lock:
             self.names.setdefault(operation, []).append(name)
+
+
+class Meanwhile(CountingStorage):
+    """A store before whose matching calls something else happens, such as the commit of another process.
+
+    ``happening`` is called once, before the ``call``-th call of ``operation`` whose name matches the shell pattern
+    ``name``; with ``again``, before each later one as well. It may block, to hold the call up, or raise in its place.
+    Its own calls to a store must go past this one.
+    """
+
+    def __init__(  # noqa: PLR0913 - which calls, and what happens
+        self,
+        inner: Storage,
+        operation: Operation,
+        name: str,
+        happening: Callable[[], object],
+        call: int = 1,
+        *,
+        again: bool = False,
+    ) -> None:
+        super().__init__(inner)
+        self._operation, self._pattern, self._happening = operation, name, happening
+        self._calls_left, self._again = call, again
+
+    @property
+    def happened(self) -> bool:
+        """Whether such a call was made."""
+        return self._calls_left <= 0
+
+    def _count(self, operation: Operation, name: str) -> None:
+        super()._count(operation, name)
+        if operation != self._operation or not fnmatchcase(name, self._pattern):
+            return
+        with self._lock:
+            self._calls_left -= 1
+            happens = self._calls_left == 0 or (self._again and self._calls_left < 0)
+        if happens:
+            self._happening()
 
 
 def _damaged(data: bytes, fault: Fault) -> bytes:

@@ -16,9 +16,10 @@ from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
 from lakebed.storage import disk_space, local, syscalls
 from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
-from tests.tables.retention.cases import AT_ONCE, SCHEMA, Meanwhile, let_time_pass, letters, objects, on, rows
+from tests.tables.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, on, rows
 
 
 class FullDisk:

@@ -27,19 +27,19 @@ from lakebed.model.state.transactions import (
     DropTable,
     OpenJob,
     ProposeFiles,
-    ProposeJobs,
     ProposeSplit,
     SetMerge,
 )
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.compaction.run import compact, run_merge_task
 from lakebed.upkeep.compaction.run import prepare as prepare_compaction
-from lakebed.upkeep.rewrite import run
 from lakebed.upkeep.rewrite.run import RewriteLimits
 from lakebed.write.batches import BatchLimits
 from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.pure.state.cases import job as job_over
 from tests.tables.cases import rewrite_tasks, rewritten
+from tests.tables.retention.cases import on
 from tests.workers import in_process
 
 SCHEMA = Schema({"k": "int64"}, {"s": "int64"}, {"n": "int32", "t": "string"})
@@ -452,19 +452,15 @@ def test_a_removal_with_a_fence_meanwhile_refuses_the_rewrite(table):
     assert not table.state().jobs
 
 
-def test_rows_that_a_fence_removed_before_the_jobs_were_opened_are_not_written_again(monkeypatch):
+def test_rows_that_a_fence_removed_before_the_jobs_were_opened_are_not_written_again():
     """The removal comes between the plan and the opening, so that its fence does not refuse the rewrite."""
     table = new_table(10, 30)
     table.write(batch([(k, 0, k, "") for k in range(40)]))
-    open_jobs = run.Claims._open
 
-    def after_a_removal(self, *given):
-        monkeypatch.undo()
+    def remove():
         table.remove(KeyRange((10,), (30,)), fence=True)
-        open_jobs(self, *given)
 
-    monkeypatch.setattr(run.Claims, "_open", after_a_removal)
-    rewritten(table, set={"n": "n + 1"})
+    rewritten(on(table, Meanwhile(table.storage, "create", "*/log/*", remove)), set={"n": "n + 1"})
     assert rows_of(table) == Counter((k, 0, k + 1, "") for k in range(40) if not 10 <= k < 30)
     state = table.state()
     for file in state.referenced().values():
@@ -539,30 +535,23 @@ def test_all_files_are_claimed_in_one_entry_and_replaced_in_another(table):
 def test_what_others_take_while_files_are_claimed_is_claimed_when_they_have_ended(table, monkeypatch):
     """One of three files is taken between the plan and the claim."""
     (one, *_) = table.state().files_of(table.state().partitions.ids[0])
-    commit, taken = table.try_commit, []
+    taken = OpenJob(job_over("compact-1", one.id, keys=table.state().partitions.range_at(0)))
+    late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: table.commit(taken)))
+    closing = [CloseJob("compact-1", "done")]
 
-    def late(proposal):
-        if isinstance(proposal, ProposeJobs) and not taken:
-            taken.append(commit(OpenJob(job_over("compact-1", one.id, keys=table.state().partitions.range_at(0)))))
-        return commit(proposal)
+    def close(_):
+        if closing and "compact-1" in late.log.head.state.jobs:
+            table.commit(closing.pop())
 
-    monkeypatch.setattr(table, "try_commit", late)
-    set_clock(monkeypatch, sleep=lambda _: commit(CloseJob("compact-1", "done")))
-    assert rewritten(table, set={"n": "0"}).rows_changed == 120
+    set_clock(monkeypatch, sleep=close)
+    assert rewritten(late, set={"n": "0"}).rows_changed == 120
     assert {row[2] for row in rows_of(table).elements()} == {0}
 
 
-def test_a_table_that_is_dropped_meanwhile_ends_the_rewrite(table, monkeypatch):
-    commit = table.try_commit
-
-    def late(proposal):
-        if isinstance(proposal, ProposeJobs):
-            commit(DropTable())
-        return commit(proposal)
-
-    monkeypatch.setattr(table, "try_commit", late)
+def test_a_table_that_is_dropped_meanwhile_ends_the_rewrite(table):
+    late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: table.commit(DropTable())))
     with pytest.raises(Error) as caught:
-        rewritten(table, set={"n": "0"})
+        rewritten(late, set={"n": "0"})
     assert caught.value.code is Code.TABLE_DROPPED
 
 

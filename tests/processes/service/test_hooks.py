@@ -32,6 +32,7 @@ from lakebed.server.service.hook_delivery import Hooks, signature_of
 from lakebed.server.service.plan import Retry, ServiceLimits
 from lakebed.server.service.service import Service
 from lakebed.server.service.subscriptions import DeliveryLimits
+from lakebed.testing.faults import CountingStorage
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
 from tests.tables.retention.cases import let_time_pass
@@ -356,15 +357,14 @@ def test_no_command_is_run_unless_the_service_allows_it(lake, table, tmp_path):
     assert not (tmp_path / "ran").exists()
 
 
-def test_entries_that_are_gone_are_reported_as_missed(lake, table, receiver, monkeypatch):
+def test_entries_that_are_gone_are_reported_as_missed(lake, table, receiver):
     """The log was truncated while the receiver was down."""
     hook(table, url=receiver.url)
     table.write(rows(1))
     table.write(rows(2))
+    start = table.log.retain_checkpoint()
     table.write(rows(3))
-    read = table.log.read
-    monkeypatch.setattr(table.log, "read", lambda version: None if version <= 3 else read(version))
-    monkeypatch.setattr(table.log, "log_start", lambda: 3)
+    table.log.truncate(start)
     with delivering(lake):
         receiver.wait_for(3, 4)
     first, second = [event for body in receiver.bodies for event in body["events"]]
@@ -384,22 +384,20 @@ def test_a_hook_that_is_removed_gets_nothing_more(lake, table, receiver):
     assert list(lake.storage.list("hooks")) == []
 
 
-def test_a_hook_removed_while_its_progress_is_stored_leaves_no_object(lake, table, monkeypatch):
+def test_a_hook_removed_while_its_progress_is_stored_leaves_no_object(lake, table):
     """A local file is replaced under a lock, and deleted without it."""
     made = hook(table, command="true")
     delivered, version = read_delivered(lake.storage, made.id)
-    replace_if = type(lake.storage).replace_if
 
-    def removed_meanwhile(storage, name, version, data):
-        outcome = replace_if(storage, name, version, data)
-        monkeypatch.undo()
-        kept = storage.get(name)
-        remove_hook(storage, made.id)
-        storage.create(name, kept)
-        return outcome
+    class RemovedMeanwhile(CountingStorage):
+        def replace_if(self, name, version, data):
+            outcome = super().replace_if(name, version, data)
+            kept = self.inner.get(name)
+            remove_hook(self.inner, made.id)
+            self.inner.create(name, kept)
+            return outcome
 
-    monkeypatch.setattr(type(lake.storage), "replace_if", removed_meanwhile)
-    write_delivered(lake.storage, made.id, delivered, version)
+    write_delivered(RemovedMeanwhile(lake.storage), made.id, delivered, version)
     assert list(lake.storage.list("hooks")) == []
 
 

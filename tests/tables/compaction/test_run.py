@@ -9,13 +9,14 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed.log.backends.objects import ObjectLog
 from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import RaiseWatermark, RejectRequest, SetTag, SubmitRequests, Watermark
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.compaction import merge_jobs
 from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write.batches import BatchLimits
+from tests.tables.retention.cases import on
 
 PARTITIONS = 4
 
@@ -99,20 +100,20 @@ def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path,
     assert seen == [[2, 2, 2, 2], [1, 2, 2, 2], [1, 1, 2, 2], [1, 1, 1, 2]]
 
 
-def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path, monkeypatch):
+def test_the_jobs_of_a_wave_are_opened_together(table, tmp_path):
     """While the first entry is put all others wait, and are the second."""
-    prepared, before, create = prepare(table, "full"), table.version, ObjectLog.create
 
-    def slow(*arguments):
+    def wait():
         while table.version == before and len(table.log.local.queue) < PARTITIONS - 1:
             pass
-        return create(*arguments)
+
+    table = on(table, Meanwhile(table.storage, "create", "*/log/*", wait, again=True))
+    prepared, before = prepare(table, "full"), table.version
 
     def execute(tasks):
         assert (len(table.state().jobs), table.version - before) == (PARTITIONS, 2)
         return merged(table, tmp_path, tasks)
 
-    monkeypatch.setattr(ObjectLog, "create", slow)
     assert compact(table, prepared, execute, cores=1).jobs == PARTITIONS
 
 
@@ -136,14 +137,9 @@ def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_
     assert (sorted(runs(table)), len(table.state().jobs)) == ([1, 2, 2, 2], 0)
 
 
-def test_no_job_is_begun_while_many_commits_wait(table, monkeypatch):
-    held, create = threading.Event(), ObjectLog.create
-
-    def stuck(*arguments):
-        held.wait()
-        return create(*arguments)
-
-    monkeypatch.setattr(ObjectLog, "create", stuck)
+def test_no_job_is_begun_while_many_commits_wait(table):
+    held = threading.Event()
+    table = on(table, Meanwhile(table.storage, "create", "*/log/*", held.wait, again=True))
     with ThreadPoolExecutor(8) as pool:
         for version in range(8):
             pool.submit(table.commit, SetTag(f"tag-{version}", 1))

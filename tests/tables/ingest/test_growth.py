@@ -23,11 +23,11 @@ from lakebed import (
 )
 from lakebed.errors import Code
 from lakebed.model.types import parse
-from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from tests.raising import raises
 from tests.tables.ingest.cases import ingested
 from tests.tables.ingest.columns import fields, put, read, rows
-from tests.tables.retention.cases import Killed, Meanwhile, Mortal, letters, made, objects, on
+from tests.tables.retention.cases import Killed, Mortal, letters, made, objects, on
 from tests.tables.test_alter import merge, reading
 
 

@@ -12,14 +12,16 @@ from pyiceberg.table import StaticTable
 
 import lakebed
 from lakebed.model.files import metadata_folder, metadata_name
-from lakebed.storage.contract import PutOutcome
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
+from tests.tables.retention.cases import on
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "string", "at": "timestamp[us]"})
+METADATA = "*.metadata.json"
 
 
 @pytest.fixture
@@ -136,80 +138,54 @@ def test_files_are_skipped_by_bounds(table: lakebed.Table) -> None:
     assert scan.to_arrow().num_rows == 1
 
 
-def test_of_two_publishers_the_loser_goes_on_from_the_winner(
-    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_two_publishers_the_loser_goes_on_from_the_winner(table: lakebed.Table) -> None:
     other = lakebed.open(table.storage.url).table("t")
     table.write(rows(0, 10))
-    stored, once = run.is_stored, []
 
-    def beaten(*args: Any) -> bool:
-        if not once:
-            once.append(1)
-            run._known.clear()
-            other.write(rows(10, 10))
-            publish(other)
-        return stored(*args)
+    def beaten() -> None:
+        run._known.clear()
+        other.write(rows(10, 10))
+        publish(other)
 
-    monkeypatch.setattr(run, "is_stored", beaten)
-    assert publish(table).number == 1 or current(table).number == 1  # type: ignore[union-attr]
+    assert (
+        publish(on(table, Meanwhile(table.storage, "create", METADATA, beaten))).number == 1
+        or current(table).number == 1
+    )  # type: ignore[union-attr]
     assert len(read(table)) == 20
 
 
-def test_a_lost_answer_of_the_commit_is_no_second_publication(
-    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_answer_of_the_commit_is_no_second_publication(table: lakebed.Table) -> None:
     """The first put of the metadata takes effect, and its answer is lost."""
     table.write(rows(0, 10))
-    create, lost = type(table.storage).create, []
-
-    def forgetful(storage: Any, name: str, data: bytes) -> PutOutcome:
-        outcome = create(storage, name, data)
-        if name.endswith(".metadata.json") and not lost:
-            lost.append(name)
-            return PutOutcome.UNCLEAR
-        return outcome
-
-    monkeypatch.setattr(type(table.storage), "create", forgetful)
-    assert publish(table).number == 1
-    assert lost
+    forgetful = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_AFTER, "create", METADATA, calls={1})]))
+    assert publish(on(table, forgetful)).number == 1
+    assert forgetful.fired
     assert len(read(table)) == 10
 
 
-def test_a_publisher_that_died_before_the_metadata_left_nothing_that_counts(
-    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_that_died_before_the_metadata_left_nothing_that_counts(table: lakebed.Table) -> None:
     table.write(rows(0, 10))
     publish(table)
     table.write(rows(10, 10))
-    with monkeypatch.context() as patched:
-        patched.setattr(run, "is_stored", lambda *_: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            publish(table)
+    with pytest.raises(ZeroDivisionError):
+        publish(on(table, Meanwhile(table.storage, "create", METADATA, lambda: 1 / 0)))
     assert len(read(table)) == 10
     run._known.clear()
     publish(table)
     assert len(read(table)) == 20
 
 
-def test_a_publisher_that_slept_takes_no_number_that_is_free_again(
-    table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_that_slept_takes_no_number_that_is_free_again(table: lakebed.Table) -> None:
     """It wakes up when eleven later metadata files exist, and that with its number was deleted."""
     other = lakebed.open(table.storage.url).table("t")
     table.write(rows(0, 10))
-    stored, once = run.is_stored, []
 
-    def slept(*args: Any) -> bool:
-        if not once:
-            once.append(1)
-            for start in range(10, 140, 10):
-                other.write(rows(start, 10))
-                publish(other)
-        return stored(*args)
+    def slept() -> None:
+        for start in range(10, 140, 10):
+            other.write(rows(start, 10))
+            publish(other)
 
-    monkeypatch.setattr(run, "is_stored", slept)
-    report = publish(table)
+    report = publish(on(table, Meanwhile(table.storage, "create", METADATA, slept)))
     assert report.number >= 13
     assert len(read(table)) == 140
 

@@ -11,11 +11,13 @@ from pyiceberg.table import StaticTable
 import lakebed
 from lakebed.errors import Code
 from lakebed.model.files import iceberg_folder
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
-from tests.tables.publish.test_publish import SCHEMA, read, rows
+from tests.tables.publish.test_publish import METADATA, SCHEMA, read, rows
+from tests.tables.retention.cases import on
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -119,24 +121,17 @@ def test_a_dropped_table_takes_its_metadata_along(lake: lakebed.Instance, table:
 
 
 def test_a_publisher_whose_files_were_collected_meanwhile_publishes_the_next_version(
-    lake: lakebed.Instance, table: lakebed.Table, monkeypatch: pytest.MonkeyPatch
+    lake: lakebed.Instance, table: lakebed.Table
 ) -> None:
     """The collector reads the metadata before the publication, and deletes what it is about to name."""
-    from lakebed.upkeep.publish import run
-
     for start in (0, 10, 20):
         table.write(rows(start, 10))
-    stored, once = run.is_stored, []
 
-    def late(*args: object) -> bool:
-        if not once:
-            once.append(1)
-            compact(lake)
-            gc(lake)
-        return stored(*args)  # type: ignore[arg-type]
+    def late() -> None:
+        compact(lake)
+        gc(lake)
 
-    monkeypatch.setattr(run, "is_stored", late)
-    assert publish(table).number == 2
+    assert publish(on(table, Meanwhile(table.storage, "create", METADATA, late))).number == 2
     assert len(read(table)) == 30
     found = current(table)
     assert found is not None

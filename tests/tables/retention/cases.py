@@ -1,13 +1,12 @@
 """Tables whose garbage goes at once, other processes that hold them, and stores between whose calls things happen."""
 
-from fnmatch import fnmatchcase
-
 import pyarrow as pa
 
 import lakebed
 from lakebed import Schema, clock
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.files import data_folder, pin_folder
+from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.testing.faults import CountingStorage
 
@@ -38,6 +37,11 @@ def on(table, storage=None):
     return Table(table.id, table.name, storage, ObjectLogs(storage), dict)
 
 
+def through(instance, storage):
+    """The same instance as another process has it, through a storage of its own."""
+    return Instance(storage, {"instance": instance.id})
+
+
 def sound(table):
     """What a process that knows nothing yet reads; every object that it needs is there."""
     fresh = on(table)
@@ -63,22 +67,6 @@ def let_time_pass(storage):
     before = storage.now()
     while storage.now() <= before:
         pass
-
-
-class Meanwhile(CountingStorage):
-    """A store before whose n-th call of some kind something else happens, once."""
-
-    def __init__(self, inner, operation, name, happening, call=1):
-        super().__init__(inner)
-        self.operation, self.name, self.happening, self.call = operation, name, happening, call
-
-    def _count(self, operation, name):
-        super()._count(operation, name)
-        if operation == self.operation and fnmatchcase(name, self.name) and self.happening:
-            self.call -= 1
-            if self.call == 0:
-                happening, self.happening = self.happening, None
-                happening()
 
 
 class Killed(BaseException):

@@ -10,11 +10,9 @@ from lakebed.errors import Code, ExistsError, RejectedError, StorageError
 from lakebed.model.files import table_prefix
 from lakebed.model.state.catalog import PurgeTable
 from lakebed.model.state.transactions import CreateTable
-from lakebed.table.instance import Instance
-from lakebed.table.table import Table
-from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from lakebed.upkeep.retention.orphans import delete_dropped
-from tests.tables.retention.cases import AT_ONCE, SCHEMA, Ahead, Killed, Meanwhile, Mortal, letters, objects, on, rows
+from tests.tables.retention.cases import AT_ONCE, SCHEMA, Ahead, Killed, Mortal, letters, objects, on, rows, through
 
 HOUR = dt.timedelta(hours=1)
 
@@ -26,11 +24,6 @@ def instance():
     made.create_table("retained", SCHEMA).write(rows("ab"))
     made.create_table("gone", SCHEMA).write(rows("cd"))
     return made
-
-
-def through(instance, storage):
-    """The same instance as another process has it, through a storage of its own."""
-    return Instance(storage, {"instance": instance.id})
 
 
 def looked_at(instance):
@@ -169,19 +162,15 @@ def test_the_checkpoint_of_a_creation_that_got_no_name_goes_with_its_log(instanc
     assert list(instance.storage.list(table_prefix(table.id))) == []
 
 
-def test_the_loser_of_a_race_for_a_name_leaves_a_log_that_goes(instance, monkeypatch):
-    other = lakebed.open(instance.url)
-    begun, races = Table.commit, []
+def test_the_loser_of_a_race_for_a_name_leaves_a_log_that_goes(instance):
 
-    def overtaken(table, proposal):
-        if isinstance(proposal, CreateTable) and table.name == "new" and not races:
-            races.append(proposal)
-            other.create_table("new", SCHEMA).write(rows("xy"))
-        return begun(table, proposal)
+    def overtaken():
+        lakebed.open(instance.url).create_table("new", SCHEMA).write(rows("xy"))
 
-    monkeypatch.setattr(Table, "commit", overtaken)
     with pytest.raises(ExistsError) as raised:
-        instance.create_table("new", SCHEMA)
+        through(instance, Meanwhile(instance.storage, "create", "tables/*/log/*", overtaken)).create_table(
+            "new", SCHEMA
+        )
     assert raised.value.code is Code.TABLE_EXISTS
     assert delete_dropped(instance).logs == 1
     assert letters(instance.table("new")) == "xy"
@@ -194,20 +183,14 @@ def test_a_young_creation_is_left_alone(instance):
     assert list(log.versions()) == [1]
 
 
-def test_a_creation_that_slept_through_a_sweep_is_refused_and_can_be_repeated(instance, monkeypatch):
+def test_a_creation_that_slept_through_a_sweep_is_refused_and_can_be_repeated(instance):
     lost(instance)
-    begun, sweeps = Table.commit, []
 
-    def slept(table, proposal):
-        version = begun(table, proposal)
-        if isinstance(proposal, CreateTable) and not sweeps:
-            sweeps.append(version)
-            assert delete_dropped(lakebed.open(instance.url)).logs == 2
-        return version
+    def sweep():
+        assert delete_dropped(lakebed.open(instance.url)).logs == 2
 
-    monkeypatch.setattr(Table, "commit", slept)
     with pytest.raises(RejectedError, match="create the table again"):
-        instance.create_table("new", SCHEMA)
+        through(instance, Meanwhile(instance.storage, "create", "catalog/log/*", sweep)).create_table("new", SCHEMA)
     assert instance.tables() == ["gone", "retained"]
     assert instance.create_table("new", SCHEMA).write(rows("x")) == 2
 

@@ -6,10 +6,11 @@ import lakebed
 from lakebed import clock
 from lakebed.errors import Code, Error, NotFoundError, RejectedError
 from lakebed.model.files import table_prefix
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.orphans import delete_dropped
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
-from tests.tables.retention.cases import AT_ONCE, SCHEMA, Killed, Meanwhile, Mortal, letters, on, rows
+from tests.tables.retention.cases import AT_ONCE, SCHEMA, Killed, Mortal, letters, on, rows
 from tests.tables.retention.test_dropped import through
 
 WRITES = 6

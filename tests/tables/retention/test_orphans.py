@@ -13,7 +13,7 @@ from lakebed.model.files import data_folder, data_object, entry_name, table_pref
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob, RaiseWatermark, Watermark
-from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from lakebed.upkeep.compaction.run import compact as run_compaction
 from lakebed.upkeep.compaction.run import prepare, release_jobs, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
@@ -21,18 +21,7 @@ from tests.clocks import set_clock
 from tests.orphans import delete_orphans
 from tests.raising import raises
 from tests.tables.cases import compact
-from tests.tables.retention.cases import (
-    Ahead,
-    Killed,
-    Meanwhile,
-    Mortal,
-    made,
-    nothing_is_left_over,
-    objects,
-    on,
-    rows,
-    sound,
-)
+from tests.tables.retention.cases import Ahead, Killed, Mortal, made, nothing_is_left_over, objects, on, rows, sound
 
 DAY = dt.timedelta(days=1)
 
@@ -362,7 +351,7 @@ def test_two_sweeps_at_once_do_no_harm(operation):
 
         first = on(table, Meanwhile(table.storage, operation, "*", other, call))
         delete_orphans(first, force=True)
-        overtaken = first.storage.happening is None
+        overtaken = first.storage.happened
         swept(table)
         assert nothing_is_left_over(table)
         assert sound(table) == ("abcde" if overtaken else "abcd")
@@ -386,7 +375,7 @@ def test_a_sweep_overtaken_by_a_compaction_and_a_collection_does_no_harm(operati
         first = on(table, Meanwhile(table.storage, operation, "*", other, call))
         report = delete_orphans(first, force=True)
         assert not any("verify" in doubt for doubt in report.doubts)
-        overtaken = first.storage.happening is None
+        overtaken = first.storage.happened
         collect_garbage(table)
         assert nothing_is_left_over(table)
         assert sound(table) == "abcd"

@@ -10,12 +10,12 @@ from lakebed.errors import Code, ContentionError, DamagedError, NotFoundError, N
 from lakebed.model.documents import encode_document
 from lakebed.model.files import pin_name
 from lakebed.read.snapshot.pins import Pin, read_pins
-from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.raising import raises
 from tests.tables.cases import compact
-from tests.tables.retention.cases import Ahead, Meanwhile, letters, made, objects, on, pins, rows, sound
+from tests.tables.retention.cases import Ahead, letters, made, objects, on, pins, rows, sound
 
 HOUR = dt.timedelta(hours=1)
 

@@ -4,9 +4,11 @@ import pyarrow as pa
 import pytest
 
 import lakebed
+from lakebed.log.log_limits import LogLimits
 from lakebed.model.state.transactions import ProposeSplit
-from lakebed.upkeep.splitting import run
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.splitting.run import join, split
+from tests.tables.retention.cases import on
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "int64"})
 SMALL = {"split_rows": 100, "join_share": 0.5}
@@ -48,18 +50,12 @@ def test_a_commit_takes_as_many_partitions_as_it_should(table):
     assert table.version == before + 2
 
 
-def test_a_partition_that_is_gone_does_not_hold_the_others_up(table, monkeypatch):
+def test_a_partition_that_is_gone_does_not_hold_the_others_up(table):
     """Another process cuts it after the plan was made."""
     key = SCHEMA.codec.encode_key((700,))
-    planned = run.load_summaries
-
-    def meanwhile(*args, **options):
-        found = planned(*args, **options)
-        table.commit(ProposeSplit({1: (key,)}))
-        return found
-
-    monkeypatch.setattr(run, "load_summaries", meanwhile)
-    report = split(table)
+    late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: table.commit(ProposeSplit({1: (key,)}))))
+    late.log.limits = LogLimits(turn_wait_s=0.0)
+    report = split(late)
     assert [cut.partition for cut in report.split] == [2]
     assert [(one.partition, "gone" in one.reason) for one in report.not_split] == [(1, True)]
     assert held(table) == list(range(600, 1400))
