@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from lakebed.model.type_names import JSON
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from lakebed.model.schema import Field, Schema
 
@@ -56,12 +58,30 @@ def numbered(field: Field) -> pa.Field:
     arrow = field.arrow
     if not pa.types.is_nested(arrow.type) or len(inner_ids(arrow)) > INNER_MAX:
         return arrow
-    return arrow.with_type(_numbered_type(arrow.type, count(first_inner_id(field.id))))
+    ids = count(first_inner_id(field.id))
+
+    def with_id(column: pa.Field) -> pa.Field:
+        metadata = {FIELD_ID_KEY: str(next(ids))}
+        return column.with_type(with_children(column.type, with_id)).with_metadata(metadata)
+
+    return arrow.with_type(with_children(arrow.type, with_id))
 
 
 def numbered_schema(schema: Schema) -> pa.Schema:
     """Return the Arrow schema of data files: with the ids of inner columns."""
     return pa.schema([numbered(field) for field in schema.fields])
+
+
+def shown_schema(schema: Schema) -> pa.Schema:
+    """Return the Arrow schema that data files name for other programs, which has text for JSON.
+
+    PyIceberg reads no extension types. Parquet's own annotation says that it is JSON.
+    """
+
+    def as_text(column: pa.Field) -> pa.Field:
+        return column.with_type(pa.string() if column.type == JSON else with_children(column.type, as_text))
+
+    return pa.schema(map(as_text, numbered_schema(schema)))
 
 
 def stored_id(column: pa.Field) -> int | None:
@@ -86,11 +106,9 @@ def shared_id(fields: Iterable[Field]) -> tuple[str, str] | None:
     return None
 
 
-def _numbered_type(kind: pa.DataType, ids: Iterator[int]) -> pa.DataType:
-    columns = []
-    for column in children(kind):
-        metadata = {FIELD_ID_KEY: str(next(ids))}
-        columns.append(column.with_type(_numbered_type(column.type, ids)).with_metadata(metadata))
+def with_children(kind: pa.DataType, change: Callable[[pa.Field], pa.Field]) -> pa.DataType:
+    """Return a nested type with its columns changed; others are unchanged."""
+    columns = [change(column) for column in children(kind)]
     if pa.types.is_map(kind):
         return pa.map_(*columns)
     if pa.types.is_struct(kind):

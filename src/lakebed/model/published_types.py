@@ -56,7 +56,7 @@ RULES = (
     TypeRule("time64[us]", _is(pa.time64("us")), "time"),
     TypeRule("timestamp[us]", _is(pa.timestamp("us")), "timestamp"),
     TypeRule("timestamp[us, tz=UTC]", _is_utc, "timestamptz"),
-    TypeRule("string", pa.types.is_string, "string"),
+    TypeRule("string, json", lambda kind: pa.types.is_string(kind) or kind == JSON, "string"),
     TypeRule("uuid", _is(UUID), "uuid"),
     TypeRule("binary", pa.types.is_binary, "binary"),
     TypeRule("fixed_size_binary[N]", pa.types.is_fixed_size_binary, "fixed[N]"),
@@ -80,7 +80,6 @@ RULES = (
         pa.types.is_decimal256,
         why_not="Iceberg has decimals of at most 38 digits: use decimal128",
     ),
-    TypeRule("json", _is(JSON), why_not="PyIceberg refuses files with columns of JSON: use string"),
     TypeRule(
         "time32[s], time32[ms], time64[ns]",
         pa.types.is_time,

@@ -11,13 +11,14 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code, DamagedError
-from lakebed.files.parquet import group_copy
+from lakebed.files.parquet import file_writer, group_copy
 from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting import merge
 from lakebed.files.sorting.merge import merge_runs
 from lakebed.files.sorting.merge_inputs import open_input
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
+from lakebed.storage import blocks
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 
 GROUP = 1000
@@ -248,3 +249,19 @@ def test_the_summary_of_a_copy_has_exact_ranks_close_together(tmp_path, kind, ro
     assert found == sorted(found)
     assert [bisect_left(found, noted) for noted in file.summary.keys] == list(file.summary.ranks)
     assert max(high - low for low, high in pairwise([*file.summary.ranks, file.rows])) <= 79_000 / 512
+
+
+@pytest.mark.parametrize(("kind", "is_copied"), [("int64", True), ("list<int64>", False), ("json", False)])
+def test_files_that_other_engines_cannot_read_are_not_copied(tmp_path, kind, is_copied):
+    """Those that Lakebed wrote before: without ids of inner columns, and with JSON in the schema for Arrow."""
+    schema = lakebed.Schema({"k": "int64"}, values={"v": kind})
+    rows = pa.table([pa.array([1]), pa.nulls(1, schema.arrow.field("v").type)], schema=schema.arrow)
+    layout = Layout.of(schema, Settings())
+    [new] = file_writer.write_run(rows.to_batches(), layout, tmp_path, rows_estimate=1)
+    assert group_copy.copyable(new.path, schema) is not None
+    before = tmp_path / "before.parquet"
+    with pq.ParquetWriter(before, schema.arrow, write_page_index=True) as writer:
+        writer.write_table(rows)
+        writer.add_key_value_metadata({blocks.KEY: blocks.PLACEHOLDER})
+    blocks.seal(before)
+    assert (group_copy.copyable(before, schema) is not None) == is_copied

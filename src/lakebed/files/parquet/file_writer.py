@@ -40,6 +40,7 @@ import contextlib
 import io
 import json
 import math
+from base64 import b64encode
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ from lakebed.files.parquet.ranks import RankNotes
 from lakebed.files.parquet.sizes import gather
 from lakebed.files.parquet.thrift import decode_struct, without_fields
 from lakebed.model.arrays import plain
-from lakebed.model.field_ids import numbered_schema
+from lakebed.model.field_ids import numbered_schema, shown_schema
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import Summary
 from lakebed.model.key_type import BOOLEAN
@@ -122,6 +123,9 @@ _TAIL_BYTES = 8  # the footer's length and the magic
 _GROUPS, _CHUNKS, _META, _PATH = 4, 1, 3, 3
 _STATISTICS = ((_META, 12), (6,), (7,))
 """Fields of Parquet's footer; of a column chunk, its statistics, and where its column index is."""
+
+_ARROW_SCHEMA = "ARROW:schema"
+"""The metadata pair with the schema for Arrow's readers, as Arrow's writer makes it of the schema of the rows."""
 
 _BUFFER_BYTES = 1024 * 1024
 _ZSTD_LEVEL = 1
@@ -245,7 +249,8 @@ class _OpenFile:
                 # Arrow writes each page and its header on its own: without a buffer, two system calls a page.
                 self._sink = pa.BufferedOutputStream(pa.OSFile(str(path), "wb"), _BUFFER_BYTES)
                 options = _options(layout, first, [field.name for field in self._bounded])
-                self._writer = pq.ParquetWriter(self._sink, numbered_schema(layout.schema), **options)
+                arrow = numbered_schema(layout.schema)
+                self._writer = pq.ParquetWriter(self._sink, arrow, store_schema=False, **options)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -285,7 +290,8 @@ class _OpenFile:
         with writing_to(self._path.parent):
             if self._key_filters:
                 self._write_key_filters()
-            self._writer.add_key_value_metadata({blocks.KEY: blocks.PLACEHOLDER})
+            arrow = b64encode(shown_schema(self._layout.schema).serialize()).decode()
+            self._writer.add_key_value_metadata({_ARROW_SCHEMA: arrow, blocks.KEY: blocks.PLACEHOLDER})
             self._writer.close()
             self._sink.close()
             if self._unbounded:

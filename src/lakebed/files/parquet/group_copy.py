@@ -49,7 +49,7 @@ from lakebed.files.parquet.thrift import (
     text,
 )
 from lakebed.model.documents import load
-from lakebed.model.field_ids import inner_ids, numbered_schema, stored_id
+from lakebed.model.field_ids import inner_ids, shown_schema, stored_id
 from lakebed.model.files import KEY_FILTERS
 from lakebed.model.key_summaries import SAMPLES_MAX, Summary
 from lakebed.storage import blocks
@@ -79,7 +79,8 @@ Places = Sequence[tuple[int, int] | None]
 def copyable(path: Path, schema: Schema) -> Footer | None:
     """Return the footer of a file of Lakebed with exactly the schema's columns, which may be copied; else None."""
     with pq.ParquetFile(path) as file:
-        if not _same_columns(file.schema_arrow, numbered_schema(schema)):
+        # Not file.schema_arrow, which has JSON for texts with Parquet's annotation.
+        if not _same_columns(file.metadata.schema.to_arrow_schema(), shown_schema(schema)):
             return None
     metadata, footer, size_bytes = _footer(path)
     chunks = [chunk for group in metadata[4] for chunk in group[_CHUNKS]]

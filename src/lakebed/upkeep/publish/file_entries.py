@@ -21,7 +21,7 @@ from lakebed.errors import Code
 from lakebed.model.field_ids import children, first_inner_id, inner_columns, inner_ids, stored_id
 from lakebed.model.files import data_name
 from lakebed.model.published_types import why_not
-from lakebed.model.type_names import name_of
+from lakebed.model.type_names import JSON, name_of
 from lakebed.storage.digests import digest_bytes
 from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID
 from lakebed.upkeep.publish.record import location_of
@@ -81,8 +81,9 @@ def _unreadable(footer: pq.FileMetaData) -> str:
     They convert all of its columns, so those of fields that were dropped count too.
     """
     for column in footer.schema.to_arrow_schema():
-        if why_not(column.type):
-            return f"it has a column {column.name} of {name_of(column.type)}, a field that was dropped"
+        # The schema that the file names has text for JSON (:func:`~lakebed.model.field_ids.shown_schema`).
+        if why_not(column.type) or JSON in (column.type, *(inner.type for inner in inner_columns(column.type))):
+            return f"they do not read the type of its column {column.name}, {name_of(column.type)}"
         field_id, inner = stored_id(column), inner_ids(column)
         first = 0 if field_id is None else first_inner_id(field_id)
         if inner != list(range(first, first + len(inner))):
