@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import AddField, AgeOff, Aggregate, KeyRange, Latest, RenameField, SetFilter
+from lakebed import AddField, AgeOff, Aggregate, DropField, KeyRange, Latest, RenameField, SetFilter
 from lakebed.server.security import stored
 from lakebed.server.security.access_keys import Share
 from lakebed.server.security.roles import Permission, Role
@@ -104,6 +104,15 @@ def test_files_with_the_columns_of_before_are_written_anew(flights, gateway):
     assert same_rows(client, flights, f"flights@{version}/", version)
     compact(flights)
     assert all(are_whole(client, "flights/"))
+
+
+def test_a_dropped_field_stays_dropped_when_another_gets_its_name(flights, gateway):
+    flights.alter(DropField("crew"))
+    flights.alter(AddField("crew", "string"))
+    client = gateway.client()
+    assert are_whole(client, "flights/") == [False, False]
+    assert same_rows(client, flights)
+    assert set(rows_of(client, "flights/")["crew"].to_pylist()) == {None}
 
 
 def test_a_table_without_rows_has_a_file_without_rows(lake, gateway):

@@ -116,7 +116,8 @@ class VersionObjects:
 def _whole_files(planned: QueryPlan, state: TableState) -> dict[str, DataFile]:
     """Return the files whose rows are all rows of the table, in its columns of this version."""
     direct, _ = divided(planned)
-    columns = {schema.version: [(field.name, field.type) for field in schema.fields] for schema in state.schemas}
+    # With ids: a field that was dropped and one that was added later may have the same name.
+    columns = {one.version: [(field.id, field.name, field.type) for field in one.fields] for one in state.schemas}
     now = columns[state.created.version]
     return {
         live.file.id: live.file
