@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from unittest import mock
 from urllib.parse import quote, urlsplit
 
@@ -148,12 +149,26 @@ REFUSED = {
     "another day": (authorized(SIGNED.format("x/20260130/r/s3/aws4_request")), "AccessDenied"),
     "another key": (authorized(SIGNED.format("x/20260131/r/s3/aws4_request")), "InvalidAccessKeyId"),
     "no time": (lambda r: with_header(r, "x-amz-date", "yesterday"), "AccessDenied"),
+    "a date that no calendar has": (
+        lambda r: changed(
+            r,
+            headers=[
+                *(one for one in r.headers if one[0] != "x-amz-date"),
+                ("date", "Fri, 31 Dec 9999 23:59:59 -2300"),
+            ],
+        ),
+        "AccessDenied",
+    ),
     "no digest": (
         lambda r: changed(r, headers=[one for one in r.headers if one[0] != "x-amz-content-sha256"]),
         "InvalidRequest",
     ),
     "a digest of a body": (lambda r: with_header(r, "x-amz-content-sha256", "0" * 64), "XAmzContentSHA256Mismatch"),
     "an unsigned header": (lambda r: with_header(r, "x-amz-more", "x"), "AccessDenied"),
+    "a header signed twice": (
+        authorized(SIGNED.format("x/20260131/r/s3/aws4_request").replace("host;", "host;host;")),
+        "InvalidRequest",
+    ),
     "a parameter twice": (lambda r: changed(r, query="prefix=a&prefix=b"), "InvalidArgument"),
     "many parameters": (lambda r: changed(r, query="&".join(f"p{n}=" for n in range(101))), "InvalidURI"),
     "no UTF-8": (lambda r: changed(r, path="/lakebed/%ff"), "InvalidURI"),
@@ -184,3 +199,15 @@ def test_clients_that_leave_signs_of_a_path_as_they_are_sign_them_encoded():
     request = signed(key="t@12/a=b.parquet")
     assert "%40" in request.path
     assert signer_of(changed(request, path="/lakebed/t@12/a=b.parquet"), secret_of, NOW) == KEY
+
+
+def test_a_head_full_of_headers_is_refused_at_once():
+    """Each is looked at once, whatever is signed: the work is in the loop that answers all requests."""
+    request = signed()
+    names = ";".join(f"a{n}" for n in range(5_000))
+    authorization = SIGNED.format(f"{KEY}/20260131/r/s3/aws4_request").replace("host;", f"{names};host;x-amz-1;")
+    many = with_header(request, "authorization", authorization)
+    many = changed(many, headers=[*many.headers, *[("x-amz-1", "")] * 3_000])
+    began = time.process_time()
+    assert refusal(many) == "SignatureDoesNotMatch"
+    assert time.process_time() - began < 0.3

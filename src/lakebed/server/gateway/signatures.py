@@ -86,10 +86,16 @@ class SignedRequest:
             raise S3Error("InvalidArgument", f"the parameter {twice} was sent twice")
         return found
 
+    @cached_property
+    def _by_header(self) -> Mapping[str, str]:
+        found: dict[str, list[str]] = {}
+        for name, value in self.headers:
+            found.setdefault(name, []).append(" ".join(value.split()))
+        return {name: ",".join(values) for name, values in found.items()}
+
     def header(self, name: str) -> str | None:
         """Return the values of a header as one; None if it was not sent."""
-        found = [" ".join(value.split()) for one, value in self.headers if one == name]
-        return ",".join(found) if found else None
+        return self._by_header.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,12 +243,16 @@ def _amz_date(date: str | None) -> str:
     """Return the time of the header Date, as x-amz-date has it."""
     try:
         return parsedate_to_datetime(date or "").astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise S3Error("AccessDenied", "the request has no valid header x-amz-date or date") from None
 
 
 def _check_headers(signature: _Signature, sent: Sequence[str]) -> None:
-    if "host" not in signature.headers:
+    signed = frozenset(signature.headers)
+    if len(signed) < len(signature.headers):
+        # The value of each is part of what is hashed, as often as it is named.
+        raise S3Error("InvalidRequest", "a header is signed twice")
+    if "host" not in signed:
         raise S3Error("AccessDenied", "the header host must be signed")
-    if unsigned := next((one for one in sent if one.startswith("x-amz-") and one not in signature.headers), None):
+    if unsigned := next((one for one in sent if one.startswith("x-amz-") and one not in signed), None):
         raise S3Error("AccessDenied", f"the header {unsigned} was sent and is not signed")
