@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import http.client
 import io
 import threading
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
 from lakebed import clock
@@ -116,3 +122,28 @@ def refusal_of(call: Any, **options: Any) -> tuple[str, int]:
 def wait_for_state() -> None:
     """Let the time pass for which the gateway trusts the states that it read."""
     clock.sleep(STALENESS_S)
+
+
+def raw(
+    gateway: Gateway, method: str, path: str, key: Any = None, headers: Any = (), *, sign: bool = True, body: Any = None
+) -> tuple[int, dict[str, str], bytes]:
+    """The status, the headers and the body of a request that is sent as it is written here."""
+    host = urlsplit(gateway.url).netloc
+    sent = {"host": host, **dict(headers)}
+    if sign:
+        given = gateway.key() if key is None else key
+        request = AWSRequest(method, f"{gateway.url}{path}", headers=dict(headers))
+        S3SigV4Auth(Credentials(*given.values()), "s3", "us-east-1").add_auth(request)
+        sent |= {name.lower(): str(value) for name, value in request.headers.items()}
+    connection = http.client.HTTPConnection(host, timeout=60)
+    try:
+        connection.request(method, path, body, sent)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def code_of(body: bytes) -> str | None:
+    """The code of the document of an error."""
+    return ET.fromstring(body).findtext("Code")

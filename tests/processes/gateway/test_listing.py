@@ -7,7 +7,7 @@ import pytest
 
 import lakebed
 from lakebed.upkeep.retention.run import collect_garbage
-from tests.processes.gateway.opened import BUCKET, keys_of, listed, refusal_of, wait_for_state
+from tests.processes.gateway.opened import BUCKET, code_of, keys_of, listed, raw, refusal_of, wait_for_state
 from tests.tables.cases import compact
 
 
@@ -146,9 +146,51 @@ def test_a_listing_whose_version_was_collected_cannot_go_on(many, gateway):
     assert len(keys_of(client, "many/")) == 1
 
 
-def test_the_old_listing_and_other_operations_are_not_here(flights, gateway):
+@pytest.mark.parametrize("size", [1, 7, 25, 1000])
+def test_the_listing_of_version_1_has_the_same_keys(many, gateway, size):
     client = gateway.client()
-    assert refusal_of(client.list_objects) == ("NotImplemented", 501)
+    pages = list(
+        client.get_paginator("list_objects").paginate(
+            Bucket=BUCKET, Prefix="many/", PaginationConfig={"PageSize": size}
+        )
+    )
+    assert [one for page in pages for one in page["Contents"]] == listed(client, "many/")
+    assert len(pages) == -(-25 // size)
+    assert [page["IsTruncated"] for page in pages] == [True] * (len(pages) - 1) + [False]
+    assert "KeyCount" not in pages[0]
+    many.write(pa.table({"k": [99]}))
+    # As with a token, the version of the marker.
+    (last,) = client.list_objects(Bucket=BUCKET, Prefix="many/", Marker=pages[0]["Contents"][0]["Key"], MaxKeys=1)[
+        "Contents"
+    ]
+    assert last["Key"] == [one["Key"] for page in pages for one in page["Contents"]][1]
+
+
+def test_folders_of_the_listing_of_version_1_are_paged_and_come_once(flights, lake, gateway):
+    for name in ("a", "b", "c"):
+        lake.create_table(name, lakebed.Schema({"k": "int64"}))
+    client = gateway.client()
+    for size in (1, 2, 3, 4):
+        pages = client.get_paginator("list_objects").paginate(
+            Bucket=BUCKET, Delimiter="/", PaginationConfig={"PageSize": size}
+        )
+        assert [one["Prefix"] for page in pages for one in page["CommonPrefixes"]] == ["a/", "b/", "c/", "flights/"]
+    first = client.list_objects(Bucket=BUCKET, Delimiter="/", MaxKeys=2, EncodingType="url")
+    assert (first["Marker"], first["NextMarker"], first["EncodingType"]) == ("", "b/", "url")
+    after = client.list_objects(Bucket=BUCKET, Delimiter="/", Marker="b/v1-x")
+    assert [one["Prefix"] for one in after["CommonPrefixes"]] == ["b/", "c/", "flights/"]
+
+
+def test_parameters_of_one_listing_are_none_of_the_other(flights, gateway):
+    client = gateway.client()
+    assert refusal_of(client.list_objects, MaxKeys=-1) == ("InvalidArgument", 400)
+    for query in ("start-after=x", "continuation-token=x", "list-type=2&marker=x", "list-type=3"):
+        status, _, body = raw(gateway, "GET", f"/{BUCKET}?{query}")
+        assert (status, code_of(body)) == (501, "NotImplemented"), query
+
+
+def test_other_operations_are_not_here(flights, gateway):
+    client = gateway.client()
     for call in (client.get_bucket_acl, client.get_bucket_versioning, client.list_object_versions):
         assert refusal_of(call) == ("NotImplemented", 501)
 

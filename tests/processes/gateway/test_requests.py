@@ -8,13 +8,9 @@ import io
 import json
 from urllib.parse import quote, urlsplit
 from urllib.request import urlopen
-from xml.etree import ElementTree as ET
 
 import pyarrow as pa
 import pytest
-from botocore.auth import S3SigV4Auth
-from botocore.awsrequest import AWSRequest
-from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +24,7 @@ from lakebed.server.security import access_keys, stored
 from lakebed.server.security.access_keys import AccessKeys, Share
 from lakebed.server.security.audit import AuditLog
 from lakebed.server.security.roles import Permission, Role
-from tests.processes.gateway.opened import BUCKET, body_of, keys_of, opened, refusal_of
+from tests.processes.gateway.opened import BUCKET, body_of, code_of, keys_of, opened, raw, refusal_of
 
 
 @pytest.fixture
@@ -37,28 +33,6 @@ def found(flights, gateway):
     client = gateway.client()
     (key, *_) = keys_of(client, "flights/")
     return client, key, body_of(client, key)
-
-
-def raw(gateway, method, path, key=None, headers=(), *, sign=True, body=None):
-    """The status, the headers and the body of a request that is sent as it is written here."""
-    host = urlsplit(gateway.url).netloc
-    sent = {"host": host, **dict(headers)}
-    if sign:
-        given = gateway.key() if key is None else key
-        request = AWSRequest(method, f"{gateway.url}{path}", headers=dict(headers))
-        S3SigV4Auth(Credentials(*given.values()), "s3", "us-east-1").add_auth(request)
-        sent |= {name.lower(): str(value) for name, value in request.headers.items()}
-    connection = http.client.HTTPConnection(host, timeout=60)
-    try:
-        connection.request(method, path, body, sent)
-        answer = connection.getresponse()
-        return answer.status, dict(answer.getheaders()), answer.read()
-    finally:
-        connection.close()
-
-
-def code_of(body):
-    return ET.fromstring(body).findtext("Code")
 
 
 # -- ranges ------------------------------------------------------------------------------------------------------------

@@ -135,7 +135,7 @@ class Bucket:
             is_behind = root < after and not after.startswith(root)
             if is_behind or (last is not None and root.startswith(last)):
                 continue
-            beginning = _beginning(root, prefix, delimiter)
+            beginning = beginning_of(root, prefix, delimiter)
             if beginning is not None:
                 if beginning != last and (beginning > after or after.startswith(beginning)):
                     yield beginning, None, None
@@ -146,7 +146,7 @@ class Bucket:
                 key = root + name
                 if not key.startswith(prefix) or key <= after:
                     continue
-                beginning = _beginning(key, prefix, delimiter)
+                beginning = beginning_of(key, prefix, delimiter)
                 if beginning is None:
                     yield key, view, found
                 elif beginning != last:

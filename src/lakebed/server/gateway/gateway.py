@@ -34,6 +34,7 @@ from lakebed.server.gateway.s3_documents import (
     ListedObject,
     buckets_answer,
     check_parameters,
+    is_version_2,
     list_answer,
     list_request,
     location_answer,
@@ -225,7 +226,7 @@ class Gateway:
             check_parameters(given, ("location",))
             await exchange.answer(200, _XML, location_answer())
         else:
-            scope["path_template"] = "s3 ListObjectsV2"
+            scope["path_template"] = "s3 ListObjectsV2" if is_version_2(given) else "s3 ListObjects"
             await self._list(exchange, holder)
 
     def _holder(self, request: SignedRequest) -> KeyHolder:

@@ -1,7 +1,7 @@
 """The documents of S3 about buckets: what clients ask of a listing, and the answers. Pure.
 
 Errors: S3Error for parameters that S3 would refuse, and for those of operations that there are not. Source:
-ListObjectsV2, ListBuckets and GetBucketLocation in the API reference of Amazon S3.
+ListObjectsV2, ListObjects, ListBuckets and GetBucketLocation in the API reference of Amazon S3.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
 
-from lakebed.server.gateway.bucket import KEYS_MAX, Listing, ListRequest
+from lakebed.server.gateway.bucket import KEYS_MAX, Listing, ListRequest, beginning_of
 from lakebed.server.gateway.preconditions import Representation
 from lakebed.server.gateway.s3_errors import S3Error, text_of
 
 _NAMESPACE = 'xmlns="http://s3.amazonaws.com/doc/2006-03-01/"'
 _HEAD = '<?xml version="1.0" encoding="UTF-8"?>\n'
-_LIST = frozenset(
-    ("list-type", "prefix", "delimiter", "max-keys", "continuation-token", "start-after", "encoding-type",
-     "fetch-owner")
-)  # fmt: skip
+_LIST = ("prefix", "delimiter", "max-keys", "encoding-type")
+_LIST_1, _LIST_2 = (*_LIST, "marker"), (*_LIST, "list-type", "continuation-token", "start-after", "fetch-owner")
+"""The parameters of ListObjects, which some tools still call, and of ListObjectsV2."""
+
 _BEGINNING, _KEY = "b", "k"
 
 
@@ -34,10 +34,10 @@ def check_parameters(given: Mapping[str, str], known: Iterable[str] = ()) -> Non
 
 
 def list_request(given: Mapping[str, str]) -> ListRequest:
-    """Return what a request ListObjectsV2 asks for. Raises S3Error."""
-    if given.get("list-type") != "2":
-        raise S3Error("NotImplemented", "only ListObjectsV2 is here (list-type=2); set the client to it")
-    check_parameters(given, _LIST)
+    """Return what a request ListObjects or ListObjectsV2 asks for. Raises S3Error."""
+    if given.get("list-type", "2") != "2":
+        raise S3Error("NotImplemented", "list-type must be 2, or left out")
+    check_parameters(given, _LIST_2 if is_version_2(given) else _LIST_1)
     if given.get("encoding-type", "url") != "url":
         raise S3Error("InvalidArgument", "encoding-type must be url")
     if given.get("fetch-owner", "false") not in ("true", "false"):
@@ -45,12 +45,18 @@ def list_request(given: Mapping[str, str]) -> ListRequest:
     number = given.get("max-keys", str(KEYS_MAX))
     if not number.isascii() or not number.isdigit() or len(number) > 10:
         raise S3Error("InvalidArgument", f"max-keys must be a number from 0 to 2147483647, not {number[:100]}")
-    after, is_beginning = given.get("start-after", ""), False
+    prefix, delimiter = given.get("prefix", ""), given.get("delimiter", "")
+    after = given.get("start-after", given.get("marker", ""))
+    # The marker of a page that ended with a beginning of keys does not say that it is one.
+    is_beginning = "marker" in given and beginning_of(after, prefix, delimiter) == after
     if "continuation-token" in given:
         after, is_beginning = _opened(given["continuation-token"])
-    return ListRequest(
-        given.get("prefix", ""), given.get("delimiter", ""), after, min(int(number), KEYS_MAX), is_beginning
-    )
+    return ListRequest(prefix, delimiter, after, min(int(number), KEYS_MAX), is_beginning)
+
+
+def is_version_2(given: Mapping[str, str]) -> bool:
+    """Return whether a listing is asked for by ListObjectsV2."""
+    return "list-type" in given
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +75,23 @@ def list_answer(
     top = {"Name": bucket, "Prefix": coded(asked.prefix)}
     if asked.delimiter:
         top["Delimiter"] = coded(asked.delimiter)
-    if "start-after" in given:
-        top["StartAfter"] = coded(given["start-after"])
-    if "continuation-token" in given:
-        top["ContinuationToken"] = given["continuation-token"]
     if "encoding-type" in given:
         top["EncodingType"] = "url"
     top["MaxKeys"] = str(asked.keys_max)
-    top["KeyCount"] = str(len(page.objects) + len(page.beginnings))
     top["IsTruncated"] = "true" if page.is_truncated else "false"
-    if page.is_truncated:
-        kind = _BEGINNING if page.last_is_beginning else _KEY
-        top["NextContinuationToken"] = base64.urlsafe_b64encode(f"{kind}{page.last}".encode()).decode()
+    if is_version_2(given):
+        if "start-after" in given:
+            top["StartAfter"] = coded(given["start-after"])
+        if "continuation-token" in given:
+            top["ContinuationToken"] = given["continuation-token"]
+        top["KeyCount"] = str(len(page.objects) + len(page.beginnings))
+        if page.is_truncated:
+            kind = _BEGINNING if page.last_is_beginning else _KEY
+            top["NextContinuationToken"] = base64.urlsafe_b64encode(f"{kind}{page.last}".encode()).decode()
+    else:
+        top["Marker"] = coded(asked.after)
+        if page.is_truncated:
+            top["NextMarker"] = coded(page.last)
     contents = [
         "<Contents>"
         + _elements(
