@@ -39,6 +39,9 @@ KEYS_MAX = 1000
 VIEWS_MAX = 64
 """Versions whose objects are kept in memory."""
 
+OBJECTS_MAX = 1_000_000
+"""Objects of all of these, unless the newest alone has more."""
+
 STALENESS_S = 1.0
 """How old the state may be by which an object is retained."""
 
@@ -226,12 +229,15 @@ class Bucket:
         view = VersionObjects.of(table.name, table.at(version=version), key.policy, ranges)
         with self._lock:
             self._views[key] = view
-            while len(self._views) > VIEWS_MAX:
-                self._views.popitem(last=False)
+            self._views.move_to_end(key)
+            held = sum(len(one.objects) for one in self._views.values())
+            while len(self._views) > VIEWS_MAX or (held > OBJECTS_MAX and len(self._views) > 1):
+                _, oldest = self._views.popitem(last=False)
+                held -= len(oldest.objects)
         return view
 
 
-def _beginning(key: str, prefix: str, delimiter: str) -> str | None:
+def beginning_of(key: str, prefix: str, delimiter: str) -> str | None:
     """Return the key up to the first delimiter after the prefix; None if there is none."""
     if not delimiter or not key.startswith(prefix):
         return None

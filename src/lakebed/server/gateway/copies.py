@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -51,47 +50,33 @@ class Copy:
 
 
 class Copies:
-    """The copies of a process. Safe to use from many threads."""
+    """The copies of a process. Safe to use from many threads, but for :meth:`write` of one object."""
 
     def __init__(self, capacity_bytes: int = CACHE_BYTES) -> None:
         self._capacity_bytes = capacity_bytes
         self._lock = threading.Lock()
         self._held: OrderedDict[tuple[ViewKey, str], tuple[Copy, float]] = OrderedDict()
-        self._writing: dict[tuple[ViewKey, str], Future[Copy]] = {}
         self._bytes = 0
         self._too_large: dict[ViewKey, int] = {}
 
     def known(self, view: VersionObjects, one: TableObject) -> Copy | None:
         """Return the copy of an object, if it was written."""
-        with self._lock:
-            return self._found((view.key, one.name))
-
-    def copy(self, view: VersionObjects, one: TableObject) -> Copy:
-        """Return the copy of an object that has to be written, at first use by writing it."""
         name = view.key, one.name
         with self._lock:
-            found = self._found(name)
-            if found is not None:
-                return found
+            held = self._held.get(name)
+            if held is None:
+                return None
+            self._held[name] = held[0], clock.monotonic_s()
+            self._held.move_to_end(name)
+            return held[0]
+
+    def write(self, view: VersionObjects, one: TableObject) -> Copy:
+        """Write the copy of an object, and return it. One caller at a time writes the same object."""
+        with self._lock:
             self._check(view)
-            under_way = self._writing.get(name)
-            mine = under_way is None
-            if under_way is None:
-                under_way = self._writing[name] = Future()
-        if not mine:
-            return under_way.result()
-        try:
-            copy = _written(view, one)
-            self._keep(view, name, copy)
-        except BaseException as error:
-            under_way.set_exception(error)
-            raise
-        else:
-            under_way.set_result(copy)
-            return copy
-        finally:
-            with self._lock:
-                del self._writing[name]
+        copy = _written(view, one)
+        self._keep(view, (view.key, one.name), copy)
+        return copy
 
     def delete_unused(self, unused_s: float = UNUSED_S) -> None:
         """Delete the copies that were not asked for in that time."""
@@ -99,14 +84,6 @@ class Copies:
         with self._lock:
             while self._held and next(iter(self._held.values()))[1] <= before:
                 self._drop_oldest()
-
-    def _found(self, name: tuple[ViewKey, str]) -> Copy | None:
-        held = self._held.get(name)
-        if held is None:
-            return None
-        self._held[name] = held[0], clock.monotonic_s()
-        self._held.move_to_end(name)
-        return held[0]
 
     def _check(self, view: VersionObjects) -> None:
         """Raise S3Error if the copies of one version need more than all copies may have."""

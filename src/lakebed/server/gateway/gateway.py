@@ -3,7 +3,7 @@
 Core type: :class:`Gateway`. It verifies the signature of a request before it looks at anything else, reads tables
 through the roles of the access key alone, and sends the bytes of data files as the store has them, in parts: a request
 holds a few megabytes, however large its object is. Logs and stores are read in threads, copies of rows are written by
-two at a time.
+a few at a time, in turns of the principals that wait for them.
 
 Errors: all are answered as documents of S3. One that comes after the answer has begun cuts the connection, which
 clients notice by Content-Length. Source: docs/open.md, docs/decisions/0076.
@@ -50,7 +50,8 @@ from lakebed.server.web.request_authentication import PRINCIPAL
 from lakebed.server.web.waiting import wait_for_place
 
 if TYPE_CHECKING:
-    from lakebed.server.gateway.version_objects import TableObject, VersionObjects
+    from lakebed.server.gateway.copies import Copy
+    from lakebed.server.gateway.version_objects import TableObject, VersionObjects, ViewKey
     from lakebed.server.monitoring.monitor import Monitor
     from lakebed.server.security.audit import AuditLog
     from lakebed.server.service.service import Service
@@ -66,8 +67,10 @@ AHEAD = 3
 """Parts that are read while one is sent."""
 SHORT_BYTES = 256 * 1024
 """An answer of this size needs no room."""
-WRITERS = 2
-"""Copies that are written at once."""
+WRITERS = 3
+"""Copies that are written at once, of which one principal has all but one."""
+WAITING_MAX = 1000
+"""Copies that wait for a writer, of one principal: not fewer than the connections that it may have."""
 _SWEEP_S = 60.0
 
 Scope = MutableMapping[str, Any]
@@ -148,7 +151,9 @@ class Gateway:
         self._keys = keys
         self._limits = limits
         self._copies = copies
-        self._writers = anyio.CapacityLimiter(WRITERS)
+        self._writers = Room("copies of rows", WRITERS, queue_max=WAITING_MAX)
+        self._threads = anyio.CapacityLimiter(WRITERS)
+        self._writing: dict[tuple[ViewKey, str], asyncio.Future[Copy]] = {}
 
     async def live(self, receive: Receive, send: Send) -> None:
         """Delete copies that nothing uses, as long as the server runs."""
@@ -251,14 +256,17 @@ class Gateway:
         given = exchange.request.by_name
         asked = list_request(given)
         page = await anyio.to_thread.run_sync(self._bucket.page, holder, asked)
-        listed = [ListedObject(key, (await self._content(view, one)).representation) for key, view, one in page.objects]
+        listed = [
+            ListedObject(key, (await self._content(holder, view, one)).representation)
+            for key, view, one in page.objects
+        ]
         await exchange.answer(200, _XML, list_answer(BUCKET, given, asked, page, listed))
 
     # -- objects -----------------------------------------------------------------------------------------------------
 
     async def _object(self, exchange: _Exchange, holder: KeyHolder, key: str) -> None:
         view, found = await anyio.to_thread.run_sync(self._bucket.find, holder, key)
-        content = await self._content(view, found)
+        content = await self._content(holder, view, found)
         representation, header = content.representation, exchange.request.header
         headers = representation.headers()
         if is_unmodified(header, representation):
@@ -275,19 +283,35 @@ class Gateway:
         else:
             await self._send(exchange, holder, content, (begin, end), (status, headers))
 
-    async def _content(self, view: VersionObjects, one: TableObject) -> _Content:
-        """Return the content of an object, written now if it has to be. Raises as :meth:`Copies.copy`."""
+    async def _content(self, holder: KeyHolder, view: VersionObjects, one: TableObject) -> _Content:
+        """Return the content of an object, written now if it has to be. Raises as :meth:`Copies.write`."""
         if one.file is not None:
             # Clients take 32 hex digits alone for the MD5 of the content.
             representation = Representation(one.file.size_bytes, f"{one.file.digest}-1", one.last_modified)
             name = data_name(view.key.table, one.file)
             part_bytes = NEAR_BYTES if self._storage.locality.near else REMOTE_BYTES
             return _Content(representation, partial(_read_stored, view, name), part_bytes)
-        copy = self._copies.known(view, one)
-        if copy is None:
-            copy = await anyio.to_thread.run_sync(self._copies.copy, view, one, limiter=self._writers)
+        copy = self._copies.known(view, one) or await self._written(holder, view, one)
         representation = Representation(copy.size_bytes, f"{copy.digest}-1", one.last_modified)
         return _Content(representation, copy.read, NEAR_BYTES)
+
+    async def _written(self, holder: KeyHolder, view: VersionObjects, one: TableObject) -> Copy:
+        """Return the copy of an object. The requests that need it at the same time wait for one writer."""
+        name = view.key, one.name
+        writing = self._writing.get(name)
+        if writing is None:
+            writing = asyncio.ensure_future(self._write(holder, view, one))
+            self._writing[name] = writing
+            writing.add_done_callback(lambda _: self._writing.pop(name))
+        # A request that ends leaves it to the others.
+        return await asyncio.shield(writing)
+
+    async def _write(self, holder: KeyHolder, view: VersionObjects, one: TableObject) -> Copy:
+        place = await asyncio.wrap_future(self._writers.ask(holder.principal.name))
+        try:
+            return await anyio.to_thread.run_sync(self._copies.write, view, one, limiter=self._threads)
+        finally:
+            place.free()
 
     async def _send(
         self,
