@@ -1,9 +1,10 @@
 """The object gateway against the store: one GET of a large object, and ranges of 128 KiB over 16 connections.
 
-The store is moto's S3 server, in a process of its own, with an instance on it: the same object is read from it and
-through the gateway. moto copies a whole object to answer a range of it, so a cache before it answers GET. A third line
-is a gateway to an instance on local disk. Goals: one GET at 0.7 of the store's rate, and 500 ranges a second. The CPU
-time of each server is also valid on a machine with other load.
+The store is versitygw, a server of S3 in Go on local disk, if ``STORES_BIN`` names the folder of it
+(``scripts/ensure-stores`` prints one): the same object is read from it and through the gateway. Another is moto's S3
+server, which answers from memory here: moto copies a whole object to answer a range of it, so a cache before it answers
+GET. A last line is a gateway to an instance on local disk. Goals: one GET at 0.7 of the store's rate, and 500 ranges a
+second. The CPU time of each server is also valid on a machine with other load.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import multiprocessing
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -38,7 +39,8 @@ CONNECTIONS = 16
 RANGE_BYTES = 128 * 1024
 READ_BYTES = 1024 * 1024
 ROUNDS = 3
-
+KEY = "benchmark"
+VERSITYGW_URL = r"(http://127\.0\.0\.1:[0-9]+)"
 
 STORE = """
 import io
@@ -88,16 +90,23 @@ class Server:
     """A server in a process of its own, whose presigned URLs are read."""
 
     def __init__(self, command: list[str], said: str, environment: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
+        """``said`` finds its URL in what it says when it has started."""
+        self.process = subprocess.Popen(
+            command,
+            env={**os.environ, **(environment or {})},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
             if found := re.search(said, line):
                 self.url = found[1]
                 break
         else:
             raise RuntimeError(f"{command} did not start")
         # What else it says must not fill the pipe.
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
+        threading.Thread(target=self.process.stdout.read, daemon=True).start()
 
     def client(self, key_id: str, secret: str) -> Any:
         """Return a client."""
@@ -180,12 +189,41 @@ def measure(name: str, server: Server, url: str, size_bytes: int, seconds: float
 def gateway(url: str, size_bytes: int, options: dict[str, str] | None = None) -> tuple[Server, str]:
     """Return a gateway to a new instance, and the URL of its object."""
     key_id, secret = load(url, size_bytes, options)
-    environment = {**os.environ, "LAKEBED_STORAGE_OPTIONS": json.dumps(options or {})}
+    environment = {"LAKEBED_STORAGE_OPTIONS": json.dumps(options or {})}
     command = [sys.executable, "-m", "lakebed.cli", "--instance", url, "serve", "--s3", "0", "--s3-only"]
     server = Server(command, r"S3 at (http://\S+), bucket", environment)
     client = server.client(key_id, secret)
     (found,) = client.list_objects_v2(Bucket="lakebed", Prefix="t/")["Contents"]
     return server, client.generate_presigned_url("get_object", {"Bucket": "lakebed", "Key": found["Key"]})
+
+
+def stores(folder: str) -> Iterator[tuple[str, Server]]:
+    """Return the stores, each started when the one before was measured."""
+    if found := os.environ.get("STORES_BIN"):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        data = Path(folder) / "versitygw"
+        data.mkdir()
+        keys = {"ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": KEY, "VGW_REGION": "us-east-1"}
+        yield "versitygw", Server([f"{found}/versitygw", "--port", address, "posix", str(data)], VERSITYGW_URL, keys)
+    yield "moto", Server([sys.executable, "-c", STORE], r"Running on (http://\S+)")
+
+
+def measure_store(name: str, store: Server, size: int, seconds: float) -> str:
+    """Print the lines of a store and of a gateway to it; return what their rates say."""
+    peer = store.client(KEY, KEY)
+    peer.create_bucket(Bucket="bucket")
+    options = {"aws_access_key_id": KEY, "aws_secret_access_key": KEY, "aws_region": "us-east-1"}
+    through, url = gateway("s3://bucket/lake", size, {**options, "endpoint_url": store.url})
+    try:
+        pages = peer.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="lake/tables/")
+        largest = max((one for page in pages for one in page.get("Contents", ())), key=lambda one: one["Size"])
+        direct = peer.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": largest["Key"]})
+        rate = measure(name, store, direct, largest["Size"], seconds)
+        ours = measure(f"gateway to {name}", through, url, largest["Size"], seconds)
+    finally:
+        through.process.kill()
+    return f"one GET through the gateway has {ours / rate:.2f} of the rate of {name}"
 
 
 def main() -> None:
@@ -195,26 +233,22 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8.0, help="how long ranges are read")
     given = parser.parse_args()
     size = given.mib * 2**20
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        moto = Server([sys.executable, "-c", STORE], r"Running on (http://\S+)")
-        stack.callback(moto.process.kill)
-        peer = moto.client("x", "x")
-        peer.create_bucket(Bucket="bucket")
-        options = {"aws_access_key_id": "x", "aws_secret_access_key": "x", "aws_region": "us-east-1"}
-        on_store, through = gateway("s3://bucket/lake", size, {**options, "endpoint_url": moto.url})
-        stack.callback(on_store.process.kill)
-        on_disk, local = gateway(f"{folder}/lake", size)
-        stack.callback(on_disk.process.kill)
-        pages = peer.get_paginator("list_objects_v2").paginate(Bucket="bucket", Prefix="lake/tables/")
-        largest = max((one for page in pages for one in page["Contents"]), key=lambda one: one["Size"])
-        direct = peer.generate_presigned_url("get_object", {"Bucket": "bucket", "Key": largest["Key"]})
-        print(f"one GET of {largest['Size'] / 2**20:,.0f} MiB, and ranges of 128 KiB over {CONNECTIONS} connections\n")
-        print("| | MiB/s | CPU s a GET | ranges/s | p50 ms | p99 ms | CPU ms a range |")
-        print("|---|---|---|---|---|---|---|")
-        rate = measure("the store", moto, direct, size, given.seconds)
-        ours = measure("gateway to the store", on_store, through, size, given.seconds)
-        measure("gateway to local disk", on_disk, local, size, given.seconds)
-        print(f"\none GET through the gateway has {ours / rate:.2f} of the rate of the store")
+    print(f"one GET of {given.mib} MiB, and ranges of 128 KiB over {CONNECTIONS} connections\n")
+    print("| | MiB/s | CPU s a GET | ranges/s | p50 ms | p99 ms | CPU ms a range |")
+    print("|---|---|---|---|---|---|---|")
+    said = []
+    with tempfile.TemporaryDirectory() as folder:
+        for name, store in stores(folder):
+            try:
+                said.append(measure_store(name, store, size, given.seconds))
+            finally:
+                store.process.kill()
+        local, url = gateway(f"{folder}/lake", size)
+        try:
+            measure("gateway to local disk", local, url, size, given.seconds)
+        finally:
+            local.process.kill()
+    print("", *said, sep="\n")
 
 
 if __name__ == "__main__":
