@@ -120,7 +120,7 @@ test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
 .PHONY: test-engines
-test-engines: $(STAMP) ## Test other engines on published tables: DuckDB and Spark with Iceberg, which are installed; needs Maven
+test-engines: $(STAMP) ## Test other engines on published tables and the gateway: DuckDB, and Spark with Iceberg; needs Maven
 	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q tests/engines tests/interop/test_read_in_place.py </dev/null
 
 .PHONY: test-deploy
