@@ -29,6 +29,7 @@ INNER_MAX = 2**11
 """Inner columns of one field that have ids; of a field with more, none has."""
 
 FIELDS_MAX = 2**17
+"""Ids of fields that have inner ids of their own; with :data:`INNER_MAX` for each, these fill 2^28 ids."""
 
 INNER_ID_MIN = 2**28
 """Inner ids end at 2^29 (:data:`lakebed.model.schema.FIRST_CHOSEN_ID`)."""

@@ -1,8 +1,10 @@
 """Data files as Apache Iceberg describes them: path, rows, size, and statistics of columns from the footer.
 
 The footer of a file is read once, when the file is first published; after that its manifest has what is known. Bounds
-are Parquet's statistics in Iceberg's encoding of single values; texts are cut. Rows
-that do not count are in the statistics, which stay true of the others. Errors: DamagedError.
+are Parquet's statistics in Iceberg's encoding of single values; texts are cut. Inner columns have neither bounds nor
+counts. Rows that do not count are in the statistics, which stay true of the others.
+
+Errors: DamagedError; RejectedError for a file that other engines cannot read.
 """
 
 from __future__ import annotations
