@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pyarrow as pa
-from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, lit, udf
+from datafusion import Expr, RuntimeEnvBuilder, SessionConfig, SessionContext, SQLOptions, col, functions, lit, udf
 from datafusion.object_store import LocalFileSystem
 
 from lakebed.model import types
@@ -246,6 +246,12 @@ def typed(field: Field, given: pa.DataType | None) -> Expr:
     if given != kind.storage_type:
         found = found.cast(kind.storage_type)
     return found.alias(field.name, metadata={"ARROW:extension:name": kind.extension_name})
+
+
+def hidden_float(field: Field) -> Expr:
+    """Return a column, hidden from the optimizer if it has floats: conditions on it stay with the engine."""
+    found = column(field.name)
+    return functions.greatest(found).alias(field.name) if pa.types.is_floating(field.stored_type) else found
 
 
 def _masked(found: Expr, kind: pa.DataType) -> Expr:

@@ -21,6 +21,7 @@ from lakebed import AddField, Aggregate, First, KeepAll, Latest, Schema, WidenFi
 from lakebed.clock import random_token
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.policies import Policy
+from lakebed.model.type_names import parse_name
 from lakebed.read.rows import datafusion_scan
 from lakebed.read.rows.conditions import And, Comparison, OneOf, Or
 from lakebed.read.rows.page_bounds import BoundedColumns
@@ -281,6 +282,20 @@ def test_statements_and_lazy_frames_are_narrowed_as_scans_are(lake, merge, way):
             frame = table.lazy_polars().filter(pl.col("v").is_between(700, 704)).collect()
         assert sorted(frame["k"].to_list()) == [*passing]
         assert 0 < seen["read_rows_total"] <= 200
+
+
+@pytest.mark.parametrize("kind", ["halffloat", "float", "double"])
+@pytest.mark.parametrize("way", ["pages", "slices"])
+def test_statements_over_files_compare_nan_as_the_engine_does(lake, way, kind):
+    """PyArrow, which reads files on a store for the engine, would compare it in another way."""
+    table = table_of(lake, {"v": kind})
+    table.write(pa.table({"k": range(5), "v": pa.array([1.0, math.nan, 5.0, None, -math.inf]).cast(parse_name(kind))}))
+    with reading_by(table, way):
+        ask = by_sql(table, lake)
+        assert ask("v > 2") == [1, 2]
+        assert ask("v < 'NaN'::double") == [0, 2, 4]
+        assert ask("v = 'NaN'::double") == [1]
+        assert ask("v IS NULL OR v <> 'NaN'::double") == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize("way", ["pages", "slices"])

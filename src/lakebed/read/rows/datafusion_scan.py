@@ -34,7 +34,18 @@ from weakref import WeakKeyDictionary
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
-from lakebed.engine.datafusion import column, inside, is_plain, key_column, read_as, scalars, scan_context, typed, url
+from lakebed.engine.datafusion import (
+    column,
+    hidden_float,
+    inside,
+    is_plain,
+    key_column,
+    read_as,
+    scalars,
+    scan_context,
+    typed,
+    url,
+)
 from lakebed.files.parquet.footer import Footer, RowGroup
 from lakebed.files.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.files.parquet.pages import PagedFile
@@ -96,13 +107,17 @@ class ScanEngine:
             found = self._local(opened.path)
         frame = found.select(*self._read_as(schema.fields, opened, schema))
         types = {f.name: f.type for f in frame.schema()}
-        return frame.select(*(typed(f, types[f.name]) for f in schema.fields))
+        rows = frame.select(*(typed(f, types[f.name]) for f in schema.fields))
+        # PyArrow, to which the engine leaves conditions on a dataset, compares NaN as unequal to all numbers.
+        is_dataset = opened.path is None or not is_plain(opened.path)
+        return rows.select(*map(hidden_float, schema.fields)) if is_dataset else rows
 
     def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
         """Return all rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
         frame = self._local(copy.path)
         types = {f.name: f.type for f in frame.schema()}
-        return frame.select(*(typed(f, types.get(f.name)) for f in schema.fields))
+        rows = frame.select(*(typed(f, types.get(f.name)) for f in schema.fields))
+        return rows if is_plain(copy.path) else rows.select(*map(hidden_float, schema.fields))
 
     def merge_in_levels(
         self, files: Sequence[OpenFile], request: ReadRequest, memory_limit_bytes: int
