@@ -1,14 +1,14 @@
-"""What it costs to publish a table as Iceberg after each commit, and how fast the published table is read.
+"""What it costs to publish a table as Iceberg after each commit.
 
     python -m benchmarks.published [--rows 20000000] [--commits 50] [--commit-rows 10000] [--modes keep-all latest]
 
 A table of ``--rows`` rows gets commits of ``--commit-rows`` rows with random keys, in a ``latest`` table half of them
 keys that are there. After each commit the table is published: CPU of this process, in the order of the commits, and the
-bytes of the metadata that the current snapshot needs against those of the data. Then PyIceberg scans the published
-table, and a table with the same rows that PyIceberg itself has written.
+bytes of the metadata that the current snapshot needs against those of the data. :mod:`benchmarks.published_scans` reads
+such tables, :mod:`benchmarks.published_visible` asks a service for them.
 
 Aims: at most 50 ms of CPU for a publication of a table that keeps all rows, 150 ms for ``latest``; metadata below one
-per mille of the data; the last tenth of the commits costs what the first did; 0.8 of the rate of PyIceberg's own table.
+per mille of the data; the last tenth of the commits costs what the first did.
 """
 
 from __future__ import annotations
@@ -39,15 +39,19 @@ def batch(keys: np.ndarray, seed: int) -> pa.Table:
     return pa.table(columns)
 
 
+def commit_keys(rows: int, commit_rows: int, seed: int) -> np.ndarray:
+    """Return the sorted keys of a commit: half of them are even, as those of the first rows."""
+    random = np.random.default_rng(seed)
+    there = 2 * random.integers(0, rows, commit_rows // 2)
+    new = 2 * random.integers(0, rows, commit_rows - len(there)) + 1
+    return np.unique(np.concatenate([there, new]))
+
+
 def commits(table: lakebed.Table, rows: int, commit_rows: int, number: int) -> list[float]:
     """Commit and publish; return the CPU seconds of each publication."""
     found = []
     for seed in range(number):
-        random = np.random.default_rng(seed)
-        there = 2 * random.integers(0, rows, commit_rows // 2)
-        new = 2 * random.integers(0, rows, commit_rows - len(there)) + 1
-        keys = np.unique(np.concatenate([there, new]))
-        table.write(batch(keys, seed))
+        table.write(batch(commit_keys(rows, commit_rows, seed), seed))
         begin = time.process_time()
         publish(table)
         found.append(time.process_time() - begin)
@@ -68,27 +72,6 @@ def metadata_share(table: lakebed.Table) -> float:
     return (len(published.metadata) + sum(one.manifest_length for one in manifests) + sum(held.values())) / data
 
 
-def scan_rates(table: lakebed.Table, folder: Path) -> tuple[float, float]:
-    """Return the rows a second that PyIceberg reads of the published table, and of its own with the same rows."""
-    from pyiceberg.catalog.sql import SqlCatalog
-
-    published = current(table)
-    assert published is not None
-    iceberg = StaticTable.from_metadata(published.metadata_location)
-    rows = iceberg.scan().to_arrow()
-    catalog = SqlCatalog("own", uri=f"sqlite:///{folder}/own.db", warehouse=f"file://{folder}/own")
-    catalog.create_namespace("db")
-    own = catalog.create_table("db.t", schema=rows.schema)
-    own.append(rows.sort_by("k"))
-
-    def rate(scanned: StaticTable) -> float:
-        begin = time.perf_counter()
-        count = scanned.scan().to_arrow().num_rows
-        return count / (time.perf_counter() - begin)
-
-    return rate(iceberg), rate(StaticTable.from_metadata(own.metadata_location))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rows", type=int, default=20_000_000)
@@ -98,7 +81,7 @@ def main() -> None:
     args = parser.parse_args()
     print(f"{args.rows:,} rows, {args.commits} commits of {args.commit_rows:,}")
     heads = ("CPU median", "first tenth", "last tenth")
-    print(f"{'mode':10} {heads[0]:>11} {heads[1]:>12} {heads[2]:>11} {'metadata':>10} {'rows/s':>12} {'own':>12}")
+    print(f"{'mode':10} {heads[0]:>11} {heads[1]:>12} {heads[2]:>11} {'metadata':>10}")
     for mode in args.modes:
         with tempfile.TemporaryDirectory() as folder:
             lake = lakebed.create(str(Path(folder) / "lake"))
@@ -109,11 +92,10 @@ def main() -> None:
             found = commits(table, args.rows, args.commit_rows, args.commits)
             tenth = max(1, len(found) // 10)
             first, last = (statistics.median(one) for one in (found[:tenth], found[-tenth:]))
-            ours, own = scan_rates(table, Path(folder))
             share = metadata_share(table)
             print(
                 f"{mode:10} {1000 * statistics.median(found):8.1f} ms {1000 * first:9.1f} ms {1000 * last:8.1f} ms "
-                f"{1000 * share:7.2f} ‰ {ours:12,.0f} {own:12,.0f}"
+                f"{1000 * share:7.2f} ‰"
             )
 
 
