@@ -11,6 +11,7 @@ import pytest
 
 import lakebed
 from lakebed import Schema, clock
+from lakebed.server.service.follower import Follower
 from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.watch import Watch
 from tests.clocks import set_clock
@@ -38,3 +39,22 @@ def test_a_request_is_as_old_as_the_store_says_whatever_the_clock_of_the_service
     assert 0 <= oldest_s < 3600
     watch.plan(begun_s + 3601, ServiceLimits(), 0)
     assert "ingest" in [one.operation for one in watch.waiting]
+
+
+@pytest.mark.parametrize(("publish", "changing_s"), [("none", 1.0), ("iceberg", 0.5)])
+def test_a_published_table_is_checked_twice_as_often_while_it_changes(
+    tmp_path: Path, publish: str, changing_s: float
+) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", Schema({"k": "string"}), settings={"publish": publish})
+    follower = Follower(lake, ServiceLimits(follow_s=1.0, follow_max_s=60.0), print)
+    try:
+        follower.look()
+        follower.follow_closely(frozenset({table.id}), clock.monotonic_s())
+        (watch,) = follower.watches.values()
+        for idle_s, expected_s in ((0.0, changing_s), (3600.0, 1.0)):
+            now_s = watch.changed_s + idle_s
+            follower.plan(watch, now_s)
+            assert watch.follow_at_s - now_s == pytest.approx(expected_s)
+    finally:
+        follower.close()

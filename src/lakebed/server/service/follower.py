@@ -92,7 +92,7 @@ class Follower:
         return {view.id: view.lag(versions) for view in views}
 
     def follow_closely(self, tables: frozenset[str], now_s: float) -> None:
-        """Check these tables every ``follow_s``, however long they are idle: they have subscribers."""
+        """Check these tables at least every ``follow_s``, however long they are idle: they have subscribers."""
         for watch in (self.watches[one] for one in tables - self._close if one in self.watches):
             self.turn(watch, now_s)
         self._close = tables
@@ -114,7 +114,17 @@ class Follower:
         else:
             self.waiting.pop(watch.found.id, None)
         close = watch.found.id in self._close
-        self.turn(watch, min(watch.follow_at_s, now_s + self.limits.follow_s) if close else watch.follow_at_s)
+        self.turn(watch, min(watch.follow_at_s, now_s + self._close_s(watch, now_s)) if close else watch.follow_at_s)
+
+    def _close_s(self, watch: Watch, now_s: float) -> float:
+        """Return the time between two checks of a table with subscribers.
+
+        A published table is checked twice as often while it changes: its versions are to be visible within a second,
+        and publishing takes time, too.
+        """
+        if not watch.summary.published:
+            return self.limits.follow_s
+        return min(self.limits.follow_s, max(self.limits.follow_s / 2, (now_s - watch.changed_s) / 10))
 
     def turn(self, watch: Watch, at_s: float) -> None:
         """Schedule the next check of a table."""
