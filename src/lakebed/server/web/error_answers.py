@@ -80,7 +80,10 @@ def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> 
 def _what_is_wrong(request: Request[Any, Any, Any], error: HTTPException) -> str:
     """Return the message for a request that the framework refused."""
     if error.status_code == 404:
-        return f"there is no {request.url.path[:200]} here; GET /v1/openapi.json describes all paths"
+        return (
+            f"there is no {request.url.path[:200]} here; GET /v1/openapi.json describes all paths, and the Iceberg "
+            "catalog is at /iceberg"
+        )
     if error.status_code == 405:
         return f"{request.method} is no method of {request.url.path[:200]}; GET /v1/openapi.json describes all methods"
     if isinstance(error.__cause__, SerializationException):

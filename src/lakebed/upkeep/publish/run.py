@@ -148,8 +148,8 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
     """
     if table.settings_in_force().publish is not Publish.ICEBERG:
         raise Code.NOT_PUBLISHED(
-            f"table {table.name} is not published: set publish=iceberg first, which also retains the files of "
-            "published versions",
+            f"table {table.name} is not published: set publish=iceberg first (`lakebed settings set {table.name} "
+            "publish=iceberg`), which also retains the files of published versions",
             table=table.name,
         )
     with optional_imports():

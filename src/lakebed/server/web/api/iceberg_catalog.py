@@ -247,8 +247,8 @@ def _published(requested: RequestedTable, namespace: str) -> Published:
     found = current(table)
     if found is None:
         raise Code.TABLE_NOT_FOUND(
-            f"table {requested.name} is not published; set publish=iceberg, and publish it by `lakebed publish "
-            f"{requested.name}` or a service",
+            f"table {requested.name} is not published; set publish=iceberg (`lakebed settings set {requested.name} "
+            f"publish=iceberg`), and publish it by `lakebed publish {requested.name}` or a service",
             table=requested.name,
         )
     return found
