@@ -174,7 +174,7 @@ def of_bucket(client: Any) -> Iterator[tuple[int, Rows]]:
 
 
 SPARK = """
-import json, sys
+import json, sys, time
 from pyspark.sql import SparkSession
 builder = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").config("spark.jars", {jars!r})
 for name, value in {{"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest", ".uri": {uri!r}, ".token": {token!r},
@@ -182,10 +182,19 @@ for name, value in {{"": "org.apache.iceberg.spark.SparkCatalog", ".type": "rest
     builder = builder.config("spark.sql.catalog.lake" + name, value)
 spark = builder.getOrCreate()
 for _ in sys.stdin:
-    snapshot, summary = spark.sql(
-        "SELECT snapshot_id, summary FROM lake.default.t.snapshots ORDER BY committed_at DESC, snapshot_id LIMIT 1"
-    ).first()
-    rows = spark.sql(f"SELECT k, v FROM lake.default.t VERSION AS OF {{snapshot}}").collect()
+    found, begin = None, time.monotonic()
+    while found is None:
+        snapshot, summary = spark.sql(
+            "SELECT snapshot_id, summary FROM lake.default.t.snapshots ORDER BY committed_at DESC, snapshot_id LIMIT 1"
+        ).first()
+        try:
+            found = spark.sql(f"SELECT k, v FROM lake.default.t VERSION AS OF {{snapshot}}")
+        except Exception as error:
+            # Spark loads the table again. A snapshot that was the latest is listed for so long; Spark may be slower.
+            if "Cannot find snapshot" not in str(error) or time.monotonic() - begin < {history_s}:
+                raise
+            begin = time.monotonic()
+    rows = found.collect()
     print("ROWS", json.dumps([int(summary["lakebed.version"]), [tuple(row) for row in rows]]), flush=True)
 """
 
@@ -193,7 +202,7 @@ for _ in sys.stdin:
 def of_spark(engines: Path, url: str, token: str, ended: threading.Event) -> Iterator[tuple[int, Rows]]:
     """Answers of one session of Spark, each asked for by a line."""
     jars = ",".join(map(str, (engines / "jars").glob("*.jar")))
-    program = SPARK.format(jars=jars, uri=f"{url}/iceberg", token=token)
+    program = SPARK.format(jars=jars, uri=f"{url}/iceberg", token=token, history_s=HISTORY_S)
     process = subprocess.Popen(
         [engines / "bin" / "python", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
