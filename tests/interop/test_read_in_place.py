@@ -47,7 +47,9 @@ VERSIONS_MIN = 3
 UPKEEP_WRITES = 15
 """Writes between two rounds of upkeep by the writer: beside the readers, the service may come too late."""
 
-HISTORY_S = 30
+HISTORY_S = 120
+"""An answer is compared with its version within this time: Spark may need a minute beside the others."""
+
 KEYS = 5_000
 Rows = list[tuple[int, str]]
 
