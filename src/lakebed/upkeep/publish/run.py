@@ -126,10 +126,12 @@ _lock = Lock()
 def current(table: Table) -> Published | None:
     """Return the latest published version of a table; None if it is not published. One request if it is known.
 
+    The metadata of an instance that was moved or copied name files at its old place: it is to be published again.
+
     Raises DamagedError for metadata that Lakebed did not write, StorageError.
     """
     file = _latest(table)
-    if file is None or file.ended:
+    if file is None or file.ended or not _is_here(table, file):
         return None
     return Published(table.id, file.version, file.number, _location(table, file.number), file.data)
 
@@ -419,7 +421,12 @@ def _properties(table: Table, file: MetadataFile | None, *, raw: bool | None) ->
 def _is_current(table: Table, file: MetadataFile, version: int, wanted: Mapping[str, str]) -> bool:
     """Return whether a publication is of this version, with the wanted rows, and at the place where it is found."""
     is_same = not file.ended and file.version == version and file.properties.get(record.ROWS) == wanted[record.ROWS]
-    return is_same and file.document.get("location") == location_of(table.storage, iceberg_folder(table.id))
+    return is_same and _is_here(table, file)
+
+
+def _is_here(table: Table, file: MetadataFile) -> bool:
+    """Return whether the paths in a publication are of the place where it is found."""
+    return bool(file.document.get("location") == location_of(table.storage, iceberg_folder(table.id)))
 
 
 def _follows(table: Table, file: MetadataFile) -> bool:
