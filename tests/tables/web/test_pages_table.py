@@ -13,6 +13,7 @@ from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from tests.tables.web.conftest import BROWSER
+from tests.waiting import until
 
 HERE = {"sec-fetch-site": "same-origin"}
 
@@ -50,6 +51,20 @@ def test_lineage_and_files_without_references_are_shown(instance, browser, stati
     assert twin["unreferenced"] == {"files": len(files), "size_bytes": sum(one.size_bytes for one in files.values())}
     assert twin["key_space"]["parents"] == list(ids)
     assert f"Made of partitions {', '.join(map(str, ids))}" in browser.get("/tables/stations").text
+
+
+def test_what_other_engines_read_is_shown(instance, browser, stations):
+    assert browser.get("/tables/stations.json").json()["publication"] is None
+    assert "Published version" not in browser.get("/tables/stations").text
+    stations.set(publish="iceberg")
+    with Service(instance) as service, TestClient(make_app(service)) as client:
+        client.headers.update(BROWSER)
+
+        def shown():
+            return client.get("/tables/stations.json").json()["publication"]
+
+        until(lambda: shown() == {"version": stations.version, "behind": 0, "error": None})
+        assert re.search(r"Published version</dt><dd>[0-9]+ <small>the latest", client.get("/tables/stations").text)
 
 
 def test_every_link_of_the_picture_leads_to_a_page(browser, stations):

@@ -32,7 +32,7 @@ from lakebed.read.drawing.key_space import Colour, KeyCell, KeySpace, Scale, Sha
 from lakebed.read.inspect.history import HistoryRow
 from lakebed.server.security.principal import Permission
 from lakebed.server.service.service import Service
-from lakebed.server.service.status import OperationStatus
+from lakebed.server.service.status import OperationStatus, TableStatus
 from lakebed.server.web.access import AnyRequest, FormBody, PathText, ThePrincipal, TheService, TheTables
 from lakebed.server.web.pages import charts, rendering
 from lakebed.server.web.pages.page_memory import PageMemory, SizeAt
@@ -199,6 +199,15 @@ class ShownKeySpace:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownPublication:
+    """The version that other engines read, how many versions it is behind, and why the latest is not published."""
+
+    version: int
+    behind: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TablePage:
     """What the page shows."""
 
@@ -209,6 +218,7 @@ class TablePage:
     health: Health
     files_max: int
     unreferenced: UnreferencedFiles
+    publication: ShownPublication | None
     jobs: int
     requests: int
     merge: str
@@ -276,6 +286,13 @@ def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
     return tuple(found)
 
 
+def _publication_of(status: TableStatus) -> ShownPublication | None:
+    """Return what other engines read of a table; None if it is not published."""
+    if status.published is None:
+        return None
+    return ShownPublication(status.published, status.published_lag or 0, status.publication_error)
+
+
 def page_of(
     table: Table, service: Service, memory: PageMemory, *, keys: EncodedRange, share: Share, colour: Colour
 ) -> TablePage:
@@ -300,6 +317,7 @@ def page_of(
         health=UNREAD if status is None else health_of(status),
         files_max=int(space.files.max()),
         unreferenced=unreferenced_files(state),
+        publication=None if status is None else _publication_of(status),
         jobs=len(state.jobs),
         requests=len(state.open_requests),
         merge=str(state.merge),
