@@ -35,6 +35,7 @@ from lakebed.read.rows.slices import forwards
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from lakebed.files.parquet.footer import Fences
     from lakebed.files.parquet.pages import PagedFile
     from lakebed.model.keys import EncodedRange
     from lakebed.model.merge_modes import MergeMode
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 LOOKUP_ROWS = 1024 * 1024
 """About the rows whose keys are decoded at once to be searched."""
+
+FILTERED_KEYS = 8
+"""Keys for each row that are looked up in the filter of a row group. With more of them most rows have a key."""
 
 Flags = np.ndarray[Any, np.dtype[np.bool_]]
 
@@ -208,16 +212,15 @@ def _key_probes(file: PagedFile, position: int, wanted: KeyList) -> Iterator[_Ke
     first = bisect_left(wanted.encoded, fences.starts[position])
     inside = range(first, bisect_left(wanted.encoded, fences.ends[position], first))
     indices = np.array(inside, np.int64)
-    # With more keys than rows every page has some.
-    if 0 < len(inside) <= group.rows and (may_be_in := wanted.hashed.may_be_in(file, group, inside)) is not None:
-        indices = indices[may_be_in]
+    if 0 < len(inside) <= FILTERED_KEYS * group.rows:
+        may_be_in = wanted.hashed.may_be_in(file, group, inside)
+        indices = indices if may_be_in is None else indices[may_be_in]
     first_rows: Sequence[int] = (0,)
     low, high = np.zeros(len(indices), np.int64), np.ones(len(indices), np.int64)
     if file.footer.paged and len(indices):
         known = file.key_pages(position, group)
         first_rows = known.first_rows
-        around = (known.fences.around(wanted.encoded[index]) for index in indices.tolist())
-        low, high = np.fromiter(chain.from_iterable(around), np.int64, 2 * len(indices)).reshape(-1, 2).T
+        low, high = _around(known.fences, [wanted.encoded[index] for index in indices.tolist()])
     reached = low < high
     indices, low, high = indices[reached], low[reached], high[reached]
     if len(indices):
@@ -227,6 +230,18 @@ def _key_probes(file: PagedFile, position: int, wanted: KeyList) -> Iterator[_Ke
         starts = np.append(0, np.cumsum(rows.ends - rows.begins))
         low, high = starts[np.searchsorted(pages, low)], starts[np.searchsorted(pages, high - 1) + 1]
         yield _KeyProbe(position, indices, rows, low, high)
+
+
+def _around(fences: Fences, keys: Sequence[bytes]) -> tuple[Integers, Integers]:
+    """Return the first page that may have each key, and the one after the last; the keys ascend."""
+    if len(keys) <= len(fences.starts):
+        around = (fences.around(key) for key in keys)
+        low, high = np.fromiter(chain.from_iterable(around), np.int64, 2 * len(keys)).reshape(-1, 2).T
+        return low, high
+    # The other way round, because there are fewer pages than keys: which keys are not below a bound.
+    every = np.arange(len(keys))
+    ends, starts = ([bisect_left(keys, bound) for bound in bounds] for bounds in (fences.ends, fences.starts))
+    return np.searchsorted(ends, every, "right"), np.searchsorted(starts, every, "right")
 
 
 def _search(file: PagedFile, probes: Sequence[_KeyProbe], wanted: KeyList) -> tuple[Integers, Integers]:
