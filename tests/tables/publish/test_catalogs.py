@@ -18,8 +18,11 @@ import lakebed
 from lakebed import Schema
 from lakebed.cli import main
 from lakebed.errors import Code, Error
+from lakebed.read.inspect.hooks import Delivered
 from lakebed.server.service.plan import ServiceLimits
+from lakebed.server.service.publications import CatalogSubscriber
 from lakebed.server.service.service import Service
+from lakebed.server.service.subscriptions import Subscription
 from lakebed.upkeep.publish.catalogs import CatalogEntry, Target, push
 from lakebed.upkeep.publish.run import Published, current, publish
 from tests.tables.cli.shapes import differences, documented
@@ -238,6 +241,25 @@ def test_a_service_pushes_each_publication_and_goes_on_after_a_failure(table: Ta
         until(lambda: keys_in(sql) == [1, 2])
         (status,) = service.status().tables
         assert status.published == table.version
+
+
+def test_a_catalog_gets_a_version_that_was_published_again(table: Table, sql: Catalog) -> None:
+    """By another process, with other rows."""
+    table.write(pa.table({"k": [1], "v": ["v1"]}))
+    publish(table)
+    state = Subscription(table.id, table.id, table.version)
+    subscriber = CatalogSubscriber(
+        lakebed.open(table.storage.url), table.id, TARGET, lambda: {table.id: state}, look_s=0
+    )
+    numbers = []
+    for raw in (None, True, False):
+        publish(table, raw=raw)
+        assert list(subscriber.deliver(Delivered(version=0), lambda: False)) == []
+        numbers.append(sql.load_table("lake.t").metadata_location)
+    found = current(table)
+    assert found is not None
+    assert len(set(numbers)) == 3
+    assert numbers[-1] == found.metadata_location
 
 
 def test_the_command_pushes_to_catalogs(table: Table, sql: Catalog, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,8 +4,10 @@ A table is a subscriber of itself (:mod:`lakebed.server.service.subscriptions`).
 metadata, so nothing else is stored, and a publisher that is behind goes to the newest version in one step. Services
 that publish the same table at the same time are publishers as any (:mod:`lakebed.upkeep.publish.run`).
 
-A table may also be pushed to catalogs of others (:mod:`lakebed.upkeep.publish.catalogs`), each a subscriber, whose
-position is kept in memory alone: a service that starts pushes each table once, which changes nothing if it is there.
+A table may also be pushed to catalogs of others (:mod:`lakebed.upkeep.publish.catalogs`), each a subscriber. It knows
+the number of the publication that it pushed, since a version may be published again, with other rows or in another
+format. That is kept in memory alone: a service that starts pushes each table once, which changes nothing if it is
+there.
 
 Core types: :class:`Publications`. Errors: those of publications; they are tried again, and shown in the status.
 """
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from lakebed import clock
 from lakebed.errors import NotFoundError
 from lakebed.model.settings import Publish
 from lakebed.server.service.plan import Retry
@@ -33,6 +36,9 @@ RETRY = Retry(wait_s=1.0, wait_max_s=300.0)
 
 LIST_S = 1.0
 """The tables to publish are known from memory, so they are listed often."""
+
+LOOK_S = 60.0
+"""How often a catalog looks for a publication of the same version, which another process made: one request."""
 
 
 class Publications:
@@ -94,7 +100,7 @@ class TableSubscriber:
         """Publish the latest version, unless the service ends or the table has lost the setting."""
         table = self._instance.named(self.table)
         is_behind = table.state().version != delivered.version
-        if is_behind and table.settings_in_force().publish is Publish.ICEBERG and not stopping():
+        if is_behind and table.settings_in_force().publish is not Publish.NONE and not stopping():
             yield publish(table).version, ""
 
 
@@ -102,7 +108,13 @@ class CatalogSubscriber:
     """A published table in a catalog of others, as a subscriber."""
 
     def __init__(
-        self, instance: Instance, table: str, target: Target, status: Callable[[], Mapping[str, Subscription]]
+        self,
+        instance: Instance,
+        table: str,
+        target: Target,
+        status: Callable[[], Mapping[str, Subscription]],
+        *,
+        look_s: float = LOOK_S,
     ) -> None:
         self.id = f"{table} {target}"
         self.table = table
@@ -112,6 +124,8 @@ class CatalogSubscriber:
         self._instance = instance
         self._target = target
         self._status = status
+        self._number = self._version = 0
+        self._look_s, self._next_s = look_s, 0.0
 
     def read(self, known: Delivered) -> Delivered | None:
         """Return the known position; None if the table was dropped, which its table in the catalog outlives."""
@@ -125,13 +139,20 @@ class CatalogSubscriber:
         """Return that nothing else is to be stored."""
         return True
 
-    def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:
-        """Push the latest publication, unless the service ends. Without a new one that costs no request."""
-        published = self._status().get(self.table)
-        if published is not None and published.version == delivered.version:
+    def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:  # noqa: ARG002 - of no version
+        """Push the latest publication, unless the service ends. Without a new version that costs no request, but one in
+        :data:`LOOK_S`.
+        """
+        yield from ()
+        published, now_s = self._status().get(self.table), clock.monotonic_s()
+        version = 0 if published is None else published.version
+        if version == self._version and now_s < self._next_s:
             return
         table = self._instance.named(self.table)
         found = current(table)
-        if found is not None and found.version != delivered.version and not stopping():
+        if found is not None and found.number != self._number:
+            if stopping():
+                return
             push(found, table.name, self._target)
-            yield found.version, ""
+            self._number = found.number
+        self._version, self._next_s = version, now_s + self._look_s
