@@ -20,7 +20,8 @@ from tests.adversarial.random_tables.history import History
 from tests.adversarial.random_tables.readers import Ways, ways
 
 STEPS = range(16)
-SEEDS = (14, 28, 40)
+SEEDS = (14, 28, 40, 41)
+FORMATS = ("iceberg", "iceberg-3")
 FOUND: Counter[str] = Counter()
 """How many versions were compared, refused, and found expired."""
 
@@ -61,7 +62,7 @@ def play(opened: Ways, seed: int, steps: Sequence[int] = STEPS) -> None:
         if unpublished(table.schema):
             FOUND["unpublished types"] += 1
             return
-        table.set(publish="iceberg")
+        table.set(publish=FORMATS[seed % 2])
         for step in steps:
             chance = Random(f"{seed} {step}")
             try:
@@ -72,8 +73,8 @@ def play(opened: Ways, seed: int, steps: Sequence[int] = STEPS) -> None:
                 # A new field of a type that Iceberg lacks.
                 FOUND["unpublished types"] += 1
                 break
-            if table.settings_in_force().publish != "iceberg":
-                table.set(publish="iceberg")
+            if table.settings_in_force().publish == "none" or chance.random() < 0.1:
+                table.set(publish=chance.choice(FORMATS))
             if chance.random() < 0.3:
                 # Another process, which has to read what was published.
                 run._known.clear()

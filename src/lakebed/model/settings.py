@@ -15,7 +15,7 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.errors import Code, Error
 from lakebed.model.checks import shown
@@ -43,6 +43,11 @@ class Publish(StrEnum):
 
     NONE = "none"
     ICEBERG = "iceberg"
+    ICEBERG_3 = "iceberg-3"
+
+
+ICEBERG_FORMATS: Mapping[str, Literal[2, 3]] = {Publish.ICEBERG: 2, Publish.ICEBERG_3: 3}
+"""The versions of the format of Apache Iceberg as which tables are published."""
 
 
 class SchemaGrowth(StrEnum):
@@ -150,7 +155,8 @@ class Settings:
         metadata={
             "unit": "name",
             "choices": Publish,
-            "help": "iceberg: versions are published as an Apache Iceberg table, which keeps their files",
+            "help": "iceberg: versions are published as an Apache Iceberg table, which keeps their files; "
+            "iceberg-3: of format 3, with deletion vectors",
         },
     )
 

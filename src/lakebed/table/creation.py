@@ -66,8 +66,9 @@ def new_table(
     boundaries = boundaries_of(schema, split_points)
     # A schema taken from another table may be any of its versions; here it is the first.
     first, own_checked = first_schema(schema), own_settings(own)
-    if own_checked.get("publish") == settings.Publish.ICEBERG and (refused := unpublished(first)):
-        raise Code.TYPE_UNSUPPORTED(f"publish=iceberg: {refused}")
+    publish = own_checked.get("publish")
+    if publish in settings.ICEBERG_FORMATS and (refused := unpublished(first)):
+        raise Code.TYPE_UNSUPPORTED(f"publish={publish}: {refused}")
     return CreateTable(table_id, first, own_checked, boundaries, checked_mode(merge, first))
 
 

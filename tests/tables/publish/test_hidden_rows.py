@@ -295,7 +295,7 @@ def test_what_was_published_is_enough_to_go_on(lake):
     write(table, "abcd")
     write(table, "bc")
     known = found(table)
-    stored, _ = position_deletes({name: live.hidden for name, live in known.files.items()})
+    stored = position_deletes({name: live.hidden for name, live in known.files.items()})
     again = LiveFiles.published(known.head, read_position_deletes(stored))
     write(table, "ad")
     assert keys_hidden(table, found(table, again)) == keys_hidden(table, found(table)) == ["ABCD", "bc", "ad"]

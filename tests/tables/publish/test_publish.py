@@ -9,12 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from pyiceberg.table import StaticTable
+from pyiceberg.table.metadata import TableMetadataV3
 
 import lakebed
 from lakebed.model.files import metadata_folder, metadata_name
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from lakebed.upkeep.publish import run
+from lakebed.upkeep.publish.manifests import read_entries, read_list
 from lakebed.upkeep.publish.run import current, publish
+from lakebed.upkeep.publish.storage_io import StorageIO
 from tests.tables.retention.cases import on
 
 if TYPE_CHECKING:
@@ -24,9 +27,12 @@ SCHEMA = lakebed.Schema({"k": "int64"}, values={"v": "string", "at": "timestamp[
 METADATA = "*.metadata.json"
 
 
-@pytest.fixture
-def table(tmp_path: Path) -> lakebed.Table:
-    return lakebed.create(str(tmp_path / "lake")).create_table("t", SCHEMA, settings={"publish": "iceberg"})
+FORMATS = ["iceberg", "iceberg-3"]
+
+
+@pytest.fixture(params=FORMATS)
+def table(tmp_path: Path, request: pytest.FixtureRequest) -> lakebed.Table:
+    return lakebed.create(str(tmp_path / "lake")).create_table("t", SCHEMA, settings={"publish": request.param})
 
 
 def rows(start: int, count: int) -> list[dict[str, Any]]:
@@ -225,9 +231,23 @@ def test_many_publications_leave_few_manifests(table: lakebed.Table) -> None:
     assert len(read(table)) == 40
 
 
-def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise(tmp_path: Path) -> None:
-    lake = lakebed.create(str(tmp_path / "lake"))
-    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=lakebed.Latest())
+@pytest.fixture(params=FORMATS)
+def latest(tmp_path: Path, request: pytest.FixtureRequest) -> lakebed.Table:
+    """A table in which rows are replaced."""
+    lake = lakebed.create(str(tmp_path / "latest"))
+    return lake.create_table("t", SCHEMA, settings={"publish": request.param}, merge=lakebed.Latest())
+
+
+def deletes_of(table: lakebed.Table) -> dict[str, set[str]]:
+    """The objects with deletes that the current snapshot names, by the data files to which PyIceberg applies them."""
+    found = current(table)
+    assert found is not None
+    tasks = StaticTable.from_metadata(found.metadata_location).scan().plan_files()
+    return {task.file.file_path: {one.file_path for one in task.delete_files} for task in tasks}
+
+
+def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise(latest: lakebed.Table) -> None:
+    table = latest
     table.write(rows(0, 10))
     table.write(rows(5, 10))
     publish(table)
@@ -245,9 +265,8 @@ def test_raw_rows_are_all_that_are_stored_and_stay_so_until_it_is_said_otherwise
     assert read(table) == pa.table(table.scan()).to_pylist()
 
 
-def test_polars_reads_the_rows_of_a_table_with_deletes(tmp_path: Path) -> None:
-    lake = lakebed.create(str(tmp_path / "lake"))
-    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=lakebed.Latest())
+def test_polars_reads_the_rows_of_a_table_with_deletes(latest: lakebed.Table) -> None:
+    table = latest
     table.write(rows(0, 50))
     table.write(rows(25, 50))
     table.delete([10, 60])
@@ -257,3 +276,125 @@ def test_polars_reads_the_rows_of_a_table_with_deletes(tmp_path: Path) -> None:
     frame = pl.scan_iceberg(found.metadata_location).sort("k").collect()
     assert frame.to_dicts() == pa.table(table.scan()).to_pylist()
     assert frame.height == 73
+
+
+def test_a_publication_writes_one_object_with_deletes_for_all_files(latest: lakebed.Table) -> None:
+    for start in range(0, 60, 10):
+        latest.write(rows(start, 10))
+    publish(latest)
+    latest.write([row for start in range(0, 60, 10) for row in rows(start, 2)])
+    assert publish(latest).deletes_written in {1, 6}
+    objects = set.union(*deletes_of(latest).values())
+    assert len(objects) == 1
+    assert read(latest) == pa.table(latest.scan()).to_pylist()
+
+
+def test_many_publications_leave_few_objects_with_deletes(latest: lakebed.Table) -> None:
+    """Some rows of every file are replaced by each write, and a new publisher goes on from what is stored."""
+    latest.write(rows(0, 100))
+    for number in range(40):
+        latest.write([{"k": k, "v": f"{number}", "at": None} for k in range(number, 100, 20)])
+        publish(latest)
+        if number % 10 == 9:
+            run._known.clear()
+    assert read(latest) == pa.table(latest.scan()).to_pylist()
+    assert len(set.union(*deletes_of(latest).values())) <= 8
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["same process", "another process"])
+def test_rows_that_are_shown_again_have_no_deletes_left(latest: lakebed.Table, *, is_known: bool) -> None:
+    """Also not in an object that another file has its deletes in."""
+    latest.write(rows(0, 10))
+    latest.write(rows(10, 10))
+    version = latest.write(rows(20, 10))
+    publish(latest)
+    latest.write([*rows(0, 2), *rows(10, 2)])
+    publish(latest)
+    latest.write(rows(20, 2))
+    publish(latest)
+    latest.restore(version)
+    if not is_known:
+        run._known.clear()
+    publish(latest)
+    assert read(latest) == pa.table(latest.scan()).to_pylist()
+    assert len(read(latest)) == 30
+    latest.write(rows(10, 1))
+    publish(latest)
+    assert read(latest) == pa.table(latest.scan()).to_pylist()
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["same process", "another process"])
+@pytest.mark.parametrize("formats", [FORMATS, FORMATS[::-1]], ids=["2 to 3", "3 to 2"])
+def test_a_table_goes_from_one_format_to_the_other(tmp_path: Path, formats: list[str], *, is_known: bool) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": formats[0]}, merge=lakebed.Latest())
+    for start in (0, 5, 10):
+        table.write(rows(start, 10))
+        tagged = publish(table).version
+    table.tag("then", tagged)
+    table.set(publish=formats[1])
+    if not is_known:
+        run._known.clear()
+    for start in (15, 7):
+        publish(table)
+        found = current(table)
+        assert found is not None
+        iceberg = StaticTable.from_metadata(found.metadata_location)
+        assert f"iceberg-{iceberg.metadata.format_version}".removesuffix("-2") == formats[1]
+        for snapshot in iceberg.metadata.snapshots:
+            version = int(snapshot.summary["lakebed.version"])  # type: ignore[index,arg-type]
+            assert len(iceberg.scan(snapshot_id=snapshot.snapshot_id).to_arrow()) == len(
+                pa.table(table.at(version).scan())
+            )
+        assert read(table) == pa.table(table.scan()).to_pylist()
+        assert "then" in iceberg.metadata.refs
+        if formats[1] == "iceberg-3":
+            assert len(iceberg.metadata.snapshots) >= 3
+        table.write(rows(start, 10))
+
+
+def test_rows_of_format_3_have_ids_of_their_own(tmp_path: Path) -> None:
+    """Also those that were published in format 2."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
+    for start in (0, 10, 20):
+        table.write(rows(start, 10))
+        publish(table)
+    table.set(publish="iceberg-3")
+    for start in (30, 40, 50):
+        table.write(rows(start, 10))
+        publish(table)
+        run._known.clear()
+    found = current(table)
+    assert found is not None
+    metadata = StaticTable.from_metadata(found.metadata_location).metadata
+    assert isinstance(metadata, TableMetadataV3)
+    assert [one.first_row_id for one in metadata.snapshots] == [None] * 3 + [0, 40, 50]
+    assert [one.added_rows for one in metadata.snapshots] == [None] * 3 + [40, 10, 10]
+    assert metadata.next_row_id == 60
+    io = StorageIO(table.storage)
+    manifests = read_list(io, metadata.snapshots[-1].manifest_list)
+    named = [entry.data_file[16] for manifest in manifests for entry in read_entries(io, manifest)]
+    assert sorted(named) == list(range(0, 60, 10))
+
+
+def test_a_tag_without_rows_of_its_own_shares_the_manifests_of_the_snapshot_before(latest: lakebed.Table) -> None:
+    for start in (0, 5):
+        latest.write(rows(start, 10))
+        publish(latest)
+    latest.set(history_s=7200)
+    publish(latest)
+    latest.tag("quiet")
+    latest.write(rows(20, 10))
+    publish(latest)
+    found = current(latest)
+    assert found is not None
+    iceberg = StaticTable.from_metadata(found.metadata_location)
+    tagged = iceberg.snapshot_by_name("quiet")
+    assert tagged is not None
+    before = iceberg.snapshot_by_id(tagged.parent_snapshot_id)  # type: ignore[arg-type]
+    assert before is not None
+    assert {one.manifest_path for one in tagged.manifests(iceberg.io)} == {
+        one.manifest_path for one in before.manifests(iceberg.io)
+    }
+    assert iceberg.scan(snapshot_id=tagged.snapshot_id).to_arrow().num_rows == 15

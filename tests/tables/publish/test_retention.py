@@ -16,7 +16,7 @@ from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
-from tests.tables.publish.test_publish import METADATA, SCHEMA, read, rows
+from tests.tables.publish.test_publish import FORMATS, METADATA, SCHEMA, read, rows
 from tests.tables.retention.cases import on
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ def lake(tmp_path: Path) -> lakebed.Instance:
     return lakebed.create(str(tmp_path / "lake"))
 
 
-@pytest.fixture
-def table(lake: lakebed.Instance) -> lakebed.Table:
-    settings = {"publish": "iceberg", "history_s": 0, "orphan_age_s": 0}
+@pytest.fixture(params=FORMATS)
+def table(lake: lakebed.Instance, request: pytest.FixtureRequest) -> lakebed.Table:
+    settings = {"publish": request.param, "history_s": 0, "orphan_age_s": 0}
     return lake.create_table("t", SCHEMA, settings=settings)
 
 

@@ -219,6 +219,18 @@ class OpenFiles:
         pairs = zip(byte_ranges, spans, strict=True)
         return [contents[span][offset - span[0] : offset - span[0] + length] for (offset, length), span in pairs]
 
+    def stored_footer(self, file: DataFile) -> bytes:
+        """Return the bytes of the footer of a file, without opening it. One request. Raises as :meth:`open`."""
+        if self._folder is not None:
+            footer = self._read_footer(self._folder / data_name(self._table_id, file), file)
+        else:
+            try:
+                [footer] = self._fetch_ranges(file, [(file.size_bytes - file.footer_bytes, file.footer_bytes)])
+            except OSError as error:
+                raise self.damaged(file, str(error)) from error
+        self._check_footer(footer, file)
+        return footer
+
     def local(self, file: DataFile, schema: Schema) -> OpenFile:
         """As :meth:`open`, but always with a ``path``."""
         opened = self.open(file, schema)

@@ -159,6 +159,13 @@ class Reader:
         """Whether files are read in place, and not over a network."""
         return self._files.at_once < 2
 
+    def stored_footer(self, file: DataFile) -> bytes:
+        """Return the bytes of the footer of a file. One request.
+
+        Raises NotRetainedError, NotFoundError, DamagedError, StorageError.
+        """
+        return self._files.stored_footer(file)
+
     def drop(self, files: Sequence[DataFile]) -> None:
         """Drop what is cached of deleted files."""
         self._files.drop(*files)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lakebed.model.settings import Publish
+from lakebed.model.settings import ICEBERG_FORMATS
 from lakebed.model.state.sums import partition_sums, unreferenced_files
 from lakebed.model.table_summary import Backlog, TableSummary
 from lakebed.server.service.status import TableStatus
@@ -77,5 +77,5 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,
         fed=0 if state.view is None else state.view.version,
-        published=settings.publish is Publish.ICEBERG,
+        published=settings.publish in ICEBERG_FORMATS,
     )

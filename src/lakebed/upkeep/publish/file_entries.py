@@ -4,7 +4,7 @@ The footer of a file is read once, when the file is first published; after that 
 are Parquet's statistics in Iceberg's encoding of single values; texts are cut. Inner columns have neither bounds nor
 counts. Rows that do not count are in the statistics, which stay true of the others.
 
-Errors: DamagedError; RejectedError for a file that other engines cannot read.
+Pure. Errors: RejectedError for a file that other engines cannot read.
 """
 
 from __future__ import annotations
@@ -21,16 +21,13 @@ from pyiceberg.utils.truncate import truncate_upper_bound_binary_string, truncat
 
 from lakebed.errors import Code
 from lakebed.model.field_ids import children, first_inner_id, inner_columns, inner_ids, stored_id
-from lakebed.model.files import data_name
 from lakebed.model.published_types import why_not
 from lakebed.model.type_names import JSON, name_of
-from lakebed.storage.digests import digest_bytes
 from lakebed.upkeep.publish.iceberg_types import SORT_ORDER_ID
-from lakebed.upkeep.publish.record import location_of
+from lakebed.upkeep.publish.manifests import NEWEST
 
 if TYPE_CHECKING:
     from lakebed.model import files
-    from lakebed.storage.contract import Storage
 
 BOUND_BYTES = 16
 """About as Iceberg's own writers cut bounds of texts."""
@@ -38,14 +35,13 @@ BOUND_BYTES = 16
 FOUR_BYTES = 32
 
 
-def file_entry(storage: Storage, table_id: str, file: files.DataFile) -> DataFile:
-    """Return a data file of the table with the statistics of its footer. One request.
+def file_entry(root: str, name: str, file: files.DataFile, footer: bytes) -> DataFile:
+    """Return a data file, the object ``name`` below a location, with the statistics of its footer.
 
     Raises RejectedError for a file that has to be rewritten before other engines can read it.
     """
-    name = data_name(table_id, file)
-    footer = _footer(storage, name, file)
-    if reason := _unreadable(footer):
+    parsed = pq.read_metadata(pa.BufferReader(footer))
+    if reason := _unreadable(parsed):
         raise Code.FILE_NOT_PUBLISHABLE(
             f"other engines cannot read the data file {name}: {reason}. Files written from now on can be read: rewrite "
             "those from before (lakebed publish --compact)",
@@ -53,28 +49,21 @@ def file_entry(storage: Storage, table_id: str, file: files.DataFile) -> DataFil
             file=file.id,
         )
     return DataFile.from_args(
+        NEWEST,
         content=DataFileContent.DATA,
-        file_path=location_of(storage, name),
+        file_path=root + name,
         file_format=FileFormat.PARQUET,
         partition=Record(),
         record_count=file.rows,
         file_size_in_bytes=file.size_bytes,
         sort_order_id=SORT_ORDER_ID,
-        **_statistics(footer),
+        **_statistics(parsed),
     )
 
 
-def is_readable(storage: Storage, table_id: str, file: files.DataFile) -> bool:
-    """Return whether other engines can read a data file. One request."""
-    return not _unreadable(_footer(storage, data_name(table_id, file), file))
-
-
-def _footer(storage: Storage, name: str, file: files.DataFile) -> pq.FileMetaData:
-    start = file.size_bytes - file.footer_bytes
-    [footer] = storage.read_ranges(name, [(start, file.footer_bytes)])
-    if digest_bytes(footer) != file.footer_digest:
-        raise Code.DATA_FILE_DAMAGED(f"the footer of {name} is damaged; restore the object", name=name, file=file.id)
-    return pq.read_metadata(pa.BufferReader(footer))
+def is_readable(footer: bytes) -> bool:
+    """Return whether other engines can read the data file with this footer."""
+    return not _unreadable(pq.read_metadata(pa.BufferReader(footer)))
 
 
 def _unreadable(footer: pq.FileMetaData) -> str:

@@ -12,7 +12,8 @@ The end of a publication, when the setting ``publish`` is reset, is a metadata f
 fail to read it, in place of reading rows that are old.
 
 What is kept. Snapshots follow one another, and some of them in a row name a part. So of the parts that were written
-before the first snapshot that is needed, only those are needed that this snapshot names, or one with a tag.
+before the first snapshot that is needed, only those are needed that this snapshot names, or one with a tag. A snapshot
+of an older version, for a tag, names what one before it does.
 
 Errors: DamagedError for metadata that Lakebed did not write. Source: docs/format.md 14; decision 0074.
 """
@@ -51,8 +52,8 @@ SNAPSHOTS_MAX = 100
 METADATA_KEPT = 10
 """Metadata files that are kept: a reader has loaded one as a whole when it begins."""
 
-LIST = "list"
-"""The kind of the parts that are manifest lists."""
+LIST, TAG_LIST = "list", "taglist"
+"""The kinds of the parts that are manifest lists: of versions one after another, and of older ones beside them."""
 
 READS_MAX = 5
 """Attempts to read the latest metadata file: a publisher deletes older ones meanwhile."""
@@ -242,12 +243,17 @@ def retained(storage: Storage, table_id: str, history: timedelta) -> Retained:
     window = _listed_at(lists, before, history)
     first = min((number for number, *_ in window), default=0)
     named = [one["manifest-list"].rpartition("/")[2] for one in latest.document.get("snapshots", ())]
+    beside = [
+        (part.version, one.name)
+        for part, one in parts
+        if part.kind == TAG_LIST and (part.number >= first or one.name.rpartition("/")[2] in named)
+    ]
     begin = [name for number, _, _, name in window if number == first]
     earlier = [name for number, _, _, name in lists if number < first and name.rpartition("/")[2] in named]
     kept = frozenset(one.name for part, one in parts if part.number >= first)
     return Retained(
-        versions=latest.versions | {version for _, _, version, _ in window},
-        lists=(*begin, *earlier),
+        versions=latest.versions | {version for _, _, version, _ in window} | {version for version, _ in beside},
+        lists=(*begin, *earlier, *(name for _, name in beside)),
         old=(*(name for name in old if name not in kept), *stale),
     )
 

@@ -20,36 +20,40 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import structs
 
 from lakebed import clock
 from lakebed.errors import Code, NotRetainedError, RejectedError
 from lakebed.log.checkpoint import in_parallel
-from lakebed.model.files import data_name, iceberg_folder, metadata_name, version_hint_name
+from lakebed.model.files import data_name, file_of_object, iceberg_folder, metadata_name, version_hint_name
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.reports import WorkReport
-from lakebed.model.settings import Publish
+from lakebed.model.settings import ICEBERG_FORMATS, Publish
 from lakebed.model.wording import count_text
 from lakebed.storage.retries import attempts, is_stored
 from lakebed.upkeep.publish import record
 from lakebed.upkeep.publish.record import MetadataFile, latest_metadata, location_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
-    from pyiceberg.manifest import DataFile, ManifestContent
-    from pyiceberg.table.metadata import TableMetadataV2
+    from pyiceberg.manifest import DataFile
+    from pyiceberg.table.snapshots import Snapshot
 
     from lakebed.log.checkpoint import Head
     from lakebed.model import files
     from lakebed.model.state.table_state import TableState
     from lakebed.table.table import Table
+    from lakebed.upkeep.publish.deletes import DeleteFile, DeletePlan, Hidden
     from lakebed.upkeep.publish.hidden_rows import LiveFiles, LiveRows
-    from lakebed.upkeep.publish.metadata import FileChanges, Manifests, PartWriter
+    from lakebed.upkeep.publish.manifests import PartWriter
+    from lakebed.upkeep.publish.metadata import ByContent, FileChanges, Metadata
     from lakebed.upkeep.publish.storage_io import StorageIO
 
 ATTEMPTS_MAX = 8
@@ -105,14 +109,16 @@ class PublishReport(WorkReport):
 
 @dataclass(frozen=True, slots=True)
 class _Chain:
-    """A publication as the next one needs it; ``live`` are the files by id, if this process has found them.
+    """A publication as the next one needs it: what its current snapshot names.
 
+    ``live`` are the data files by id, if their hidden rows are known; ``deletes`` has all of these.
     ``refused`` are versions with tags that cannot be published.
     """
 
     file: MetadataFile | None
-    metadata: TableMetadataV2
-    manifests: Mapping[ManifestContent, Manifests]
+    metadata: Metadata
+    manifests: ByContent
+    deletes: tuple[DeleteFile, ...] = ()
     live: LiveFiles | None = None
     refused: frozenset[int] = frozenset()
 
@@ -148,7 +154,7 @@ def publish(table: Table, *, raw: bool | None = None) -> PublishReport:
         ContentionError: others published all the time.
         StorageError: nothing was published, or that is not clear: publish again.
     """
-    if table.settings_in_force().publish is not Publish.ICEBERG:
+    if table.settings_in_force().publish is Publish.NONE:
         raise Code.NOT_PUBLISHED(
             f"table {table.name} is not published: set publish=iceberg first (`lakebed settings set {table.name} "
             "publish=iceberg`), which also retains the files of published versions",
@@ -173,7 +179,8 @@ def partitions_to_rewrite(table: Table) -> list[int]:
 
     state = table.state()
     found = {file.id: file for partition in state.partitions.ids for file in state.files_of(partition)}
-    readable = in_parallel(lambda file: is_readable(table.storage, table.id, file), list(found.values()))
+    reader = table.versions.reader
+    readable = in_parallel(lambda file: is_readable(reader.stored_footer(file)), list(found.values()))
     bad = {name for name, is_good in zip(found, readable, strict=True) if not is_good}
     return [one for one in state.partitions.ids if any(file.id in bad for file in state.files_of(one))]
 
@@ -181,15 +188,15 @@ def partitions_to_rewrite(table: Table) -> list[int]:
 def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishReport | None:
     """Publish the latest version; None if another publisher was faster. ``anew``: without the snapshots of before."""
     last, head = _latest(table), _head(table)
-    wanted = _properties(table, last, raw=raw)
-    if last is not None and _is_current(table, last, head.version, wanted):
+    wanted, format_version = _properties(table, last, raw=raw), ICEBERG_FORMATS[table.settings_in_force().publish]
+    if last is not None and _is_current(table, last, head.version, wanted, format_version):
         return PublishReport(table.name, last.version, last.number, _location(table, last.number))
-    before = _empty_chain(table, last) if anew else _chain(table, last)
+    before = _empty_chain(table, last, format_version) if anew else _chain(table, last, format_version)
     if last is not None and not last.ended and last.properties[record.ROWS] != wanted[record.ROWS]:
         # Other rows of the same files are hidden.
         before = replace(before, live=None)
     number = (0 if last is None else last.number) + 1
-    after, report = _Publication(table, number, wanted).chain(before, head)
+    after, report = _Publication(table, number, wanted, format_version).chain(before, head)
     assert after.file is not None
     if not is_stored(table.storage, after.file.name, after.file.data):
         return None
@@ -207,10 +214,11 @@ def _publish_once(table: Table, *, raw: bool | None, anew: bool) -> PublishRepor
 class _Publication:
     """One attempt to publish a table: writes its parts, and makes the metadata."""
 
-    def __init__(self, table: Table, number: int, properties: Mapping[str, str]) -> None:
+    def __init__(self, table: Table, number: int, properties: Mapping[str, str], format_version: Literal[2, 3]) -> None:
         self._table = table
         self._number = number
         self._properties = properties
+        self._format_version = format_version
         self._report = PublishReport(table.name, 0, number, _location(table, number))
 
     def chain(self, before: _Chain, head: Head[TableState]) -> tuple[_Chain, PublishReport]:
@@ -249,82 +257,108 @@ class _Publication:
     def _with_version(self, before: _Chain, head: Head[TableState]) -> _Chain:
         """Return the publication with a version as the current snapshot, if it has other rows than the last."""
         from lakebed.upkeep.publish.hidden_rows import live_files
-        from lakebed.upkeep.publish.metadata import with_snapshot
+        from lakebed.upkeep.publish.metadata import Base, with_snapshot
 
         live = live_files(self._table.versions, _rows_of(head, self._properties[record.ROWS]), before.live)
         writer = self._writer(head)
-        changes = self._changes(writer, before, live)
+        changes, deletes = self._changes(writer, before, live)
         if not changes:
             return replace(before, live=live)
-        described, manifests = with_snapshot(
-            writer, before.metadata, before.manifests, changes, self._committed_ms(head.version)
-        )
+        base = Base(before.metadata, before.metadata.current_snapshot(), before.manifests)
+        described, manifests = with_snapshot(writer, base, changes, self._committed_ms(head.version))
         report = self._report
         self._report = replace(
             report,
             snapshots=report.snapshots + 1,
             files_added=report.files_added + len(changes.added),
             files_dropped=report.files_dropped + len(changes.dropped),
-            deletes_written=report.deletes_written + sum(one is not None for one in changes.deletes.values()),
+            deletes_written=report.deletes_written + len(changes.deletes_added),
         )
-        return replace(before, metadata=described, manifests=manifests, live=live)
+        return replace(before, metadata=described, manifests=manifests, deletes=tuple(deletes), live=live)
 
-    def _changes(self, writer: PartWriter, before: _Chain, live: LiveFiles) -> FileChanges:
-        """Return what differs from the last snapshot, of which ``live`` knows the files unless it is the first."""
+    def _changes(self, writer: PartWriter, before: _Chain, live: LiveFiles) -> tuple[FileChanges, list[DeleteFile]]:
+        """Return what differs from a snapshot, and the objects with deletes after that. Writes those that are new."""
         from pyiceberg.manifest import ManifestContent
 
         from lakebed.upkeep.publish.metadata import FileChanges
 
-        data, deletes = (before.manifests[one].places for one in (ManifestContent.DATA, ManifestContent.DELETES))
+        data = before.manifests[ManifestContent.DATA].places
+        # All files, if those of the snapshot are not known.
         changed = {self._path(writer, live.files[name].file): live.files[name] for name in sorted(live.changed)}
+        added = {path: one for path, one in changed.items() if path not in data}
         if before.live is None:
-            kept = {self._path(writer, one.file) for one in live.files.values()}
-            dropped = [path for path in data if path not in kept]
+            dropped = [path for path in data if path not in changed]
         else:
             dropped = [self._path(writer, before.live.files[name].file) for name in sorted(live.gone)]
-        hiding = {path: one for path, one in changed.items() if one.hidden or path in deletes}
-        added = [one for path, one in changed.items() if path not in data]
-        return FileChanges(in_parallel(self._entry, added), dropped, self._deletes_of(writer, hiding))
+        plan = self._planned_deletes(writer, before, live, added.keys(), frozenset(dropped))
+        entries, files = self._write_deletes(writer, plan.written)
+        data_files = in_parallel(partial(self._entry, writer), list(added.values()))
+        return FileChanges(data_files, dropped, entries, plan.dropped), [*plan.kept, *files]
+
+    def _planned_deletes(
+        self, writer: PartWriter, before: _Chain, live: LiveFiles, added: AbstractSet[str], dropped: AbstractSet[str]
+    ) -> DeletePlan:
+        from pyiceberg.manifest import ManifestContent
+
+        from lakebed.upkeep.publish.deletes import KINDS, DeletePlan
+
+        kind = KINDS[writer.format_version]
+        if before.live is not None:
+            known = [before.live.files[name] for name in live.changed if name in before.live.files]
+            earlier, now = self._hidden(writer, known), self._hidden(writer, (live.files[one] for one in live.changed))
+            comes_back = any(not added.isdisjoint(file.named) for file in before.deletes)
+            if not comes_back and all(path in now and rows <= now[path] for path, rows in earlier.items()):
+                return kind.plan(before.deletes, earlier, now, dropped)
+        hidden = self._hidden(writer, live.files.values())
+        return DeletePlan(kind.anew(hidden), [], list(before.manifests[ManifestContent.DELETES].places))
 
     def _with_tag(self, before: _Chain, head: Head[TableState]) -> _Chain:
-        """Return the publication with a snapshot of an older version, which shares no manifest with others."""
+        """Return the publication with a snapshot of an older version, which shares parts with the one before it."""
         from lakebed.upkeep.publish.hidden_rows import live_files
-        from lakebed.upkeep.publish.metadata import with_tagged_snapshot
+        from lakebed.upkeep.publish.metadata import Base, last_before, with_tagged_snapshot
 
-        shown = _rows_of(head, self._properties[record.ROWS])
-        writer, live = self._writer(head), live_files(self._table.versions, shown).files.values()
-        deletes = self._deletes_of(writer, {self._path(writer, one.file): one for one in live if one.hidden})
-        entries = in_parallel(self._entry, list(live))
-        committed_ms = self._committed_ms(head.version)
-        described = with_tagged_snapshot(writer, before.metadata, entries, deletes, committed_ms)
+        shown, writer = _rows_of(head, self._properties[record.ROWS]), self._writer(head)
+        parent = last_before(before.metadata, head.version, self._properties[record.ROWS])
+        then = _chain_at(self._table, before.file, before.metadata, parent)
+        changes, _ = self._changes(writer, then, live_files(self._table.versions, shown, then.live))
+        base = Base(before.metadata, parent, then.manifests)
+        described = with_tagged_snapshot(writer, base, changes, self._committed_ms(head.version))
         return replace(before, metadata=described)
 
     def _path(self, writer: PartWriter, file: files.DataFile) -> str:
         return writer.io.root + data_name(self._table.id, file)
 
-    def _entry(self, live: LiveRows) -> DataFile:
+    def _entry(self, writer: PartWriter, live: LiveRows) -> DataFile:
         from lakebed.upkeep.publish.file_entries import file_entry
 
-        return file_entry(self._table.storage, self._table.id, live.file)
+        footer = self._table.versions.reader.stored_footer(live.file)
+        return file_entry(writer.io.root, data_name(self._table.id, live.file), live.file, footer)
 
-    def _deletes_of(self, writer: PartWriter, live: Mapping[str, LiveRows]) -> dict[str, DataFile | None]:
-        """Write the deletes of data files, by their paths; None for a file without hidden rows."""
-        return dict(in_parallel(lambda pair: (pair[0], self._deletes(writer, *pair)), list(live.items())))
+    def _hidden(self, writer: PartWriter, live: Iterable[LiveRows]) -> Hidden:
+        """Return the hidden rows of files that have any, by their paths."""
+        return {self._path(writer, one.file): one.hidden for one in live if one.hidden}
 
-    def _deletes(self, writer: PartWriter, path: str, live: LiveRows) -> DataFile | None:
-        from lakebed.upkeep.publish.deletes import position_deletes
+    def _write_deletes(self, writer: PartWriter, written: Sequence[Hidden]) -> tuple[list[DataFile], list[DeleteFile]]:
+        """Write objects with deletes; return their manifest entries, and the objects."""
+        from lakebed.upkeep.publish.deletes import KINDS, DeleteFile
 
-        if not live.hidden:
-            return None
-        data, facts = position_deletes({path: live.hidden})
-        return facts.data_file(writer.write("rows", "parquet", data))
+        kind = KINDS[writer.format_version]
+
+        def write(hidden: Hidden) -> tuple[list[DataFile], DeleteFile]:
+            data, facts = kind.encode(hidden)
+            path = writer.write("rows", kind.file_format.lower(), data)
+            return kind.entries(path, len(data), facts), DeleteFile.of(path, hidden)
+
+        done = in_parallel(write, written)
+        return [entry for entries, _ in done for entry in entries], [file for _, file in done]
 
     def _writer(self, head: Head[TableState]) -> PartWriter:
-        from lakebed.upkeep.publish.metadata import PartWriter
+        from lakebed.upkeep.publish.manifests import PartWriter
 
-        return PartWriter(self._table.storage, self._table.id, self._number, head.state)
+        rows, version = self._properties[record.ROWS], self._format_version
+        return PartWriter(self._table.storage, head.state, self._number, rows=rows, format_version=version)
 
-    def _tags(self, tags: Mapping[str, int], described: TableMetadataV2) -> dict[str, int]:
+    def _tags(self, tags: Mapping[str, int], described: Metadata) -> dict[str, int]:
         """Return tags with the version of the snapshot that has the rows of theirs."""
         from lakebed.upkeep.publish.metadata import snapshots_by_version
 
@@ -351,53 +385,100 @@ def _latest(table: Table) -> MetadataFile | None:
     return file
 
 
-def _chain(table: Table, file: MetadataFile | None) -> _Chain:
-    """Return the publication of a metadata file: as this process made it, or as it is read; an empty one if need be."""
+def _chain(table: Table, file: MetadataFile | None, format_version: Literal[2, 3]) -> _Chain:
+    """Return a publication as this process made it, or as it is read; an empty one if there is nothing to go on from.
+
+    It is of a format: it may be upgraded.
+    """
     from lakebed.upkeep.publish import metadata as iceberg
-    from lakebed.upkeep.publish.storage_io import StorageIO
 
     with _lock:
         known, made = _known.get(_key(table), (None, None))
     if made is not None and known is file:
-        return made
+        return _of_format(table, made, format_version)
     if file is not None and not file.ended:
-        found, io = iceberg.parsed(file), StorageIO(table.storage)
+        found = iceberg.parsed(file)
         # The paths in metadata are absolute, so those of an instance that was moved are of no use.
         if found.location == location_of(table.storage, iceberg_folder(table.id)):
-            manifests = iceberg.read_manifests(io, found.current_snapshot())
-            return _Chain(file, found, manifests, _known_files(table, file, manifests, io))
-    return _empty_chain(table, file)
+            chain = _chain_at(table, file, found, found.current_snapshot(), file.version)
+            return _of_format(table, chain, format_version)
+    return _empty_chain(table, file, format_version)
 
 
-def _empty_chain(table: Table, file: MetadataFile | None) -> _Chain:
+def _of_format(table: Table, chain: _Chain, format_version: Literal[2, 3]) -> _Chain:
+    """Return a publication to go on from in this format."""
+    from lakebed.upkeep.publish.metadata import upgraded
+
+    if chain.metadata.format_version == format_version:
+        return chain
+    if chain.metadata.format_version == 2:
+        # Deletes of format 3 are written for all files.
+        return replace(chain, metadata=upgraded(chain.metadata), live=None)
+    return _empty_chain(table, chain.file, format_version)
+
+
+def _empty_chain(table: Table, file: MetadataFile | None, format_version: Literal[2, 3]) -> _Chain:
     """Return a publication without snapshots, after that one."""
     from lakebed.upkeep.publish import metadata as iceberg
+
+    described = iceberg.new_metadata(table.storage, table.id, table.state(), format_version)
+    return _chain_at(table, file, described, None)
+
+
+def _chain_at(
+    table: Table, file: MetadataFile | None, metadata: Metadata, snapshot: Snapshot | None, version: int | None = None
+) -> _Chain:
+    """Return a publication with what a snapshot names, which has the rows of a version: None for that of its summary.
+
+    The hidden rows are not known if the log of that version is gone, or if they are of another format.
+    """
+    from lakebed.upkeep.publish.manifests import read_manifests
+    from lakebed.upkeep.publish.metadata import version_of
     from lakebed.upkeep.publish.storage_io import StorageIO
 
-    described = iceberg.new_metadata(table.storage, table.id, table.state())
-    return _Chain(file, described, iceberg.read_manifests(StorageIO(table.storage), None))
+    io = StorageIO(table.storage)
+    chain = _Chain(file, metadata, read_manifests(io, None if snapshot is None else snapshot.manifest_list))
+    if file is None or snapshot is None:
+        return chain
+    try:
+        head = table.log.at(version_of(snapshot) if version is None else version)
+    except NotRetainedError:
+        return chain
+    deletes = _read_deletes(chain, io)
+    if deletes is None:
+        return chain
+    return replace(chain, deletes=deletes, live=_live(table, _rows_of(head, file.properties[record.ROWS]), deletes, io))
 
 
-def _known_files(
-    table: Table, file: MetadataFile, manifests: Mapping[ManifestContent, Manifests], io: StorageIO
-) -> LiveFiles | None:
-    """Return the files of the published version, with the hidden rows that were written; None if its log is gone."""
+def _read_deletes(chain: _Chain, io: StorageIO) -> tuple[DeleteFile, ...] | None:
+    """Return the objects with deletes that the manifests name; None if some are not of the format of the metadata."""
     from pyiceberg.manifest import ManifestContent
 
-    from lakebed.upkeep.publish.deletes import read_position_deletes
+    from lakebed.upkeep.publish.deletes import KINDS
+
+    kind, manifests = KINDS[chain.metadata.format_version], chain.manifests[ManifestContent.DELETES]
+    entries: dict[str, list[DataFile]] = {}
+    for manifest in manifests.files:
+        for entry in manifests.entries_of(io, manifest):
+            entries.setdefault(entry.data_file.file_path, []).append(entry.data_file)
+    if any(one.file_format != kind.file_format for named in entries.values() for one in named):
+        return None
+    return tuple(in_parallel(lambda path: kind.read(path, io.read(path), entries[path]), list(entries)))
+
+
+def _live(table: Table, head: Head[TableState], deletes: Iterable[DeleteFile], io: StorageIO) -> LiveFiles:
+    """Return the files of a version with the hidden rows that were written."""
+    from pyroaring import BitMap64
+
     from lakebed.upkeep.publish.hidden_rows import LiveFiles
 
-    try:
-        head = table.log.at(file.version)
-    except NotRetainedError:
-        return None
-    deletes = manifests[ManifestContent.DELETES]
-    paths = [entry.file_path for _, entry in deletes.files_of(io)]
-    hidden = {}
-    for read in in_parallel(lambda path: read_position_deletes(io.read(path)), paths):
-        for path, positions in read.items():
-            hidden[path.rpartition("/")[2].removesuffix(".parquet")] = positions
-    return LiveFiles.published(_rows_of(head, file.properties[record.ROWS]), hidden)
+    hidden: dict[str, BitMap64] = {}
+    for file in deletes:
+        for path, positions in file.hidden.items():
+            # Of a file that is not referenced any more they may be there still.
+            if (found := file_of_object(table.id, io.name_of(path))) is not None:
+                hidden[found[1]] = hidden.get(found[1], BitMap64()) | positions
+    return LiveFiles.published(head, hidden)
 
 
 def _rows_of(head: Head[TableState], rows: str) -> Head[TableState]:
@@ -418,9 +499,12 @@ def _properties(table: Table, file: MetadataFile | None, *, raw: bool | None) ->
     return {record.NAME: table.name, record.ROWS: before if raw is None else RAW if raw else MERGED}
 
 
-def _is_current(table: Table, file: MetadataFile, version: int, wanted: Mapping[str, str]) -> bool:
-    """Return whether a publication is of this version, with the wanted rows, and at the place where it is found."""
+def _is_current(
+    table: Table, file: MetadataFile, version: int, wanted: Mapping[str, str], format_version: Literal[2, 3]
+) -> bool:
+    """Return whether a publication is of this version and format, with the wanted rows, at the place where it is."""
     is_same = not file.ended and file.version == version and file.properties.get(record.ROWS) == wanted[record.ROWS]
+    is_same = is_same and file.document.get("format-version") == format_version
     return is_same and _is_here(table, file)
 
 

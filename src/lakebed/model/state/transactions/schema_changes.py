@@ -27,7 +27,7 @@ from lakebed.model.merge_modes import KEEP_ALL, MergeMode, mode_of
 from lakebed.model.partitions import Partitions
 from lakebed.model.published_types import unpublished
 from lakebed.model.schema import FIRST_CHOSEN_ID, Field, Schema, check_field
-from lakebed.model.settings import Publish
+from lakebed.model.settings import ICEBERG_FORMATS
 from lakebed.model.state.fields import Hex, Id, SettingChanges, Settings, StoredAsIs
 from lakebed.model.state.table_state import ViewSource
 from lakebed.model.state.transactions.filter_changes import unfollowed
@@ -165,7 +165,7 @@ class ProposeSchema(Struct, frozen=True):
 
 def unpublishable(state: TableState, schema: Schema) -> Rejected | None:
     """Return why a schema cannot be that of a table which is published; None if it can, or the table is not."""
-    refused = unpublished(schema) if state.settings.get("publish") == Publish.ICEBERG else None
+    refused = unpublished(schema) if state.settings.get("publish") in ICEBERG_FORMATS else None
     if refused is None:
         return None
     return Rejected(Code.SCHEMA_CHANGE_REJECTED, f"the table is published as Iceberg: {refused}; or set publish=none")
@@ -378,8 +378,9 @@ class AlterSettings(StoredAsIs, frozen=True, tag="alter_settings"):
 
     def resolve(self, state: TableState) -> AlterSettings | Rejected:
         """Return self, unless the table has fields that cannot be published."""
-        refused = unpublished(state.created) if self.changes.get("publish") == Publish.ICEBERG else None
-        return Rejected(Code.SETTING_REJECTED, f"publish=iceberg: {refused}") if refused else self
+        publish = self.changes.get("publish")
+        refused = unpublished(state.created) if publish in ICEBERG_FORMATS else None
+        return Rejected(Code.SETTING_REJECTED, f"publish={publish}: {refused}") if refused else self
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the changed settings."""
