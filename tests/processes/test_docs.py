@@ -188,7 +188,7 @@ def test_the_code_of_the_page_on_views_gives_what_stands_beside_it(tmp_path):
     names |= {name: getattr(lakebed, name) for name in lakebed.__all__}
     first, *others = pages.blocks("docs/views.md", "python")
     first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
-    assert sum(pages.run(block, names) for block in (first, *others)) == 10
+    assert sum(pages.run(block, names) for block in (first, *others)) == 15
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

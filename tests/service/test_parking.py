@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-import lakebed
 from lakebed.cli import main
 from lakebed.server.service.plan import ServiceLimits
 from lakebed.table.tracker.listing import job_runs
@@ -20,7 +20,9 @@ def test_a_parked_operation_is_on_record_and_tried_again_by_request(
     lake = lake_with(tmp_path, Fault.FULL, "none")
     instance = lake.instance
     source = write(instance, "flights")
-    view = instance.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
+    select = "SELECT key, key || key || key AS wide FROM source"
+    view = instance.create_view_table("copies", source="flights", select=select, row_key=["key"])
+    view.set(value_bytes_max=8192)
     limits = ServiceLimits(follow_s=0.05, failures_max=2, periods=QUICK.periods)
 
     def parked() -> list[JobRun]:
@@ -29,13 +31,12 @@ def test_a_parked_operation_is_on_record_and_tried_again_by_request(
 
     with service_of(lake, limits) as service:
         until(lambda: view.count().rows == 10)
-        # A source whose rows went cannot feed a view any more.
-        source.remove(lakebed.KeyRange())
+        source.write(pa.table({"key": ["x" * 3000], "value": [3]}))
         until(parked)
         (run,) = parked()
         assert (run.operation, run.table, run.tries) == ("refresh", "copies", 2)
         assert run.error is not None
-        assert run.error.code == "view_not_fed"
+        assert run.error.code == "row_too_large"
         failed = [one for one in job_runs(instance.storage) if one.outcome is RunOutcome.FAILED and not one.parked]
         assert len(failed) >= 2, "each failure is on record"
         found = service.status().table("copies")

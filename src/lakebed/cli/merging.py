@@ -121,7 +121,7 @@ def create_view(
 @options.table
 @click.option("--anew", is_flag=True, help="Read the whole source, and replace all rows of the view.")
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
-    """Add to a view the rows added to its source since the last refresh, in one commit, in this process."""
+    """Bring a view up to date with its source, in one commit, in this process."""
     from lakebed.upkeep.view_feed import refresh as feed
     from lakebed.upkeep.view_feed import view_source
 

@@ -61,6 +61,9 @@ _COMBINED_BY = {
 }  # fmt: skip
 """By which function the results of an aggregate for several parts become that for all rows."""
 
+_ROW_COUNTS = frozenset({"count(*)", "count(Int64(1))"})
+"""What the engine calls a count of all rows of a group."""
+
 _OF_CONSTANTS = frozenset({"min", "max", "first", "last"})
 
 
@@ -76,12 +79,13 @@ class Origin(Enum):
 
 class GroupColumn(NamedTuple):
     """A column of such a query, and what it is made of: the text of an expression that rows are grouped by, or the name
-    of an aggregate function, such as ``count DISTINCT``.
+    of an aggregate function, such as ``count DISTINCT``. ``counts_rows``: it is the number of rows of the group.
     """
 
     name: str
     origin: Origin
     made_of: str = ""
+    counts_rows: bool = False
 
 
 class RowQuery:
@@ -254,7 +258,8 @@ def _aggregated(node: Any) -> list[GroupColumn]:
     columns = [GroupColumn(_name_within(group), Origin.GROUP, group.canonical_name()) for group in groups]
     for expression in node.aggregate_exprs():
         function = node.agg_func_name(expression) + (" DISTINCT" if expression.to_variant().is_distinct() else "")
-        columns.append(GroupColumn(_name_within(expression), Origin.AGGREGATE, function))
+        name = _name_within(expression)
+        columns.append(GroupColumn(name, Origin.AGGREGATE, function, expression.schema_name() in _ROW_COUNTS))
     return columns
 
 

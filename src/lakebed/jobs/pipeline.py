@@ -416,16 +416,16 @@ class Pipeline:
 
     @interruptible
     def refresh(self, view: Table | str, *, anew: bool = False) -> RefreshReport:
-        """Add to a view the rows added to its source since the last refresh, in one commit.
+        """Bring a view up to date with its source, in one commit: with the rows that came, went or changed.
 
-        ``anew`` reads the whole source, and replaces all rows of the view. The whole of a large source is read on
-        Spark, if the pipeline has it; all else in this process.
+        ``anew`` reads the whole source, and replaces all rows of the view; so does a refresh after more changes than
+        fit into memory. The whole of a large source is read on Spark, if the pipeline has it; all else in this process.
 
         Raises:
             UsageError: the table is no view, or its query fails on a row of the source.
             NotFoundError: its source was dropped.
-            RejectedError: rows of the source were removed or changed, or the versions that the view lacks are no longer
-                retained (``view_not_fed``): refresh it with ``anew``. Or another process fed the view meanwhile.
+            RejectedError: the versions that the view lacks are no longer retained (``view_not_fed``): refresh it with
+                ``anew``. Or another process fed the view meanwhile.
             SchemaMismatchError, BadKeyError: a row that the query makes does not fit the view.
         """
         return self.maintenance(view).refresh(anew=anew)

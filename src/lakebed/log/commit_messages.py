@@ -20,7 +20,7 @@ from lakebed.model.state.transactions import TooManyRuns, TooOld
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Raised by every change that the other side of an earlier version would misread."""
 
 MSGPACK = "application/msgpack"

@@ -21,13 +21,14 @@ from lakebed.spark.datasource.batch_read import sampled, share_out, weights
 from lakebed.spark.datasource.options import PARTITION_BYTES
 from lakebed.spark.scattered import values_in
 from lakebed.upkeep.ingest_jobs import Ingested
-from lakebed.upkeep.view_feed import parts_of
+from lakebed.upkeep.view_feed import parts_of, with_keys
 from lakebed.write.source_rows import SourceRows
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.jobs.executor import Root
+    from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -45,6 +46,7 @@ class _Share:
     planned: QueryPlan
     select: str
     columns: tuple[tuple[str, str], ...]
+    view: Schema
     memory_limit_bytes: int
 
 
@@ -59,7 +61,7 @@ def backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSou
         return None
     shares = share_out(planned.partitions, held, PARTITION_BYTES, lambda files: sampled(source, files))
     memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
-    query = (fed.select, fed.columns(snapshot.state))
+    query = (fed.select, fed.columns(snapshot.state), importer.table.schema)
     tasks = [
         _Share(importer.place, source.id, structs.replace(planned, partitions=share), *query, memory_limit_bytes)
         for share in shares
@@ -79,4 +81,4 @@ def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[Sou
         reader = Reader(share.place.connect(), share.table_id, lambda _: True)
         with reader.scan(share.planned, share.planned.schema.names, None) as rows:
             for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
-                yield SourceRows(made, name)
+                yield SourceRows(with_keys(made, share.view), name)

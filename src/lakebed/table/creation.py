@@ -7,6 +7,7 @@ a log. Errors: UsageError, with the argument and what it may be.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,8 @@ from lakebed.model.state.transactions.schema_changes import AlterSchema
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
+
+_LOG = logging.getLogger("lakebed.views")
 
 
 def check_name(name: Any) -> None:
@@ -92,10 +95,20 @@ def new_view(  # noqa: PLR0913 - what a view is made of
     known = source.created
     query = RowQuery(select, known.arrow)
     query.check_merge({*row_key, *sort_key}, merge)
-    # Keys are never null; rows with a null key are refused when the view is fed.
+    # Keys are never null; results with a null in the key are left out when the view is fed.
+    null_keys = [f.name for f in query.schema if f.nullable and f.name in {*row_key, *sort_key}]
     fields = [f.with_nullable(f.nullable and f.name not in {*row_key, *sort_key}) for f in query.schema]
     schema = Schema.from_arrow(pa.schema(fields), list(row_key), list(sort_key))
     created = new_table(table_id, schema, split_points, {} if settings is None else settings, merge)
+    if null_keys:
+        condition = " AND ".join(f'"{name}" IS NOT NULL' for name in null_keys)
+        _LOG.warning(
+            "the query of the view may give nulls in key columns (%s). Keys are never null: such rows are left out, as "
+            "by SELECT * FROM (%s) r WHERE %s",
+            ", ".join(null_keys),
+            select,
+            condition,
+        )
     return structs.replace(created, view=ViewSource(source.table, select, 0, known.version))
 
 

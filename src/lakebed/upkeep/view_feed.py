@@ -1,11 +1,16 @@
-"""Feeds views: applies the query of a view to rows added to its source, and commits the result to the view.
+"""Feeds views: applies the query of a view to what changed in its source, and commits the result to the view.
 
-A view records the version of its source up to which it has the rows. A feed reads the rows that the source added since,
-or all of its rows the first time, and commits the result together with the new version. Queries are applied to the rows
-in parts of bounded size, and the results of several parts are merged by the view's merge mode.
+A view records the version of its source up to which it has the rows. A feed reads what changed in the source since, or
+all of its rows the first time, and commits the result together with the new version. Queries are applied to rows in
+parts of bounded size, and the results of several parts are merged by the view's merge mode.
 
-A view is correct only while rows are added to its source. If rows were removed or changed meanwhile, or the source no
-longer retains the view's version, a feed is refused; feeding it anew replaces all rows of the view in one commit.
+Results for rows that came are added as they are. If rows went or changed, the keys of their results get new rows
+(:mod:`lakebed.upkeep.view_retraction`), and the partitions of the view that hold these keys are replaced. Keys whose
+new rows do not follow from what is stored are made again, in one scan of the source. What would take more memory than a
+feed may use, and a source that no longer retains the view's version, need a feed *anew*: it reads all rows of the
+source, and replaces all rows of the view in one commit.
+
+A result with a null in a key field is left out, as if the query had ``WHERE field IS NOT NULL``.
 
 Errors: RejectedError (``view_not_fed``), and those of writes.
 """
@@ -15,30 +20,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed import clock
-from lakebed.engine.row_query import RowQuery
-from lakebed.errors import Code, Error, NotRetainedError, SchemaMismatchError, UsageError
-from lakebed.files.parquet.sizes import gather
+from lakebed.engine.row_query import Origin, RowQuery
+from lakebed.errors import Code, Error, NotRetainedError, UsageError
+from lakebed.files.parquet.sizes import gather, size_of
 from lakebed.log.outcomes import version_of
+from lakebed.model.keys import iter_ranges
 from lakebed.model.reports import WorkReport
 from lakebed.model.state.transactions import ProposeFeed
 from lakebed.model.wording import count_text
-from lakebed.read.changes.plan import CHANGE, FEED_COLUMNS, VERSION, ChangeKind
+from lakebed.read.changes.feed import changes
+from lakebed.read.changes.plan import CHANGE, FEED_COLUMNS, ChangeKind
+from lakebed.read.rows.plan import plan
 from lakebed.read.rows.row_stream import exactly
 from lakebed.upkeep.ingest_jobs import Ingested
+from lakebed.upkeep.view_retraction import Unsettled, ViewRows, having, settled
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.run import FileTarget, commit_files, write_files
 from lakebed.write.source_rows import RowInput, conformed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from lakebed.model.keys import EncodedRange
+    from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
@@ -48,13 +61,19 @@ PART_SHARE = 8
 """A query gets parts of at most this many rows, and of this fraction of the memory limit: it keeps a part several
 times."""
 
-_INSERT = ChangeKind.INSERT.name.lower()
+HELD_SHARE = 8
+"""Results for rows that went, for rows that came, and what is stored of their keys, are each held up to this fraction
+of the memory limit."""
+
+_OLD = pa.array([kind.name.lower() for kind in (ChangeKind.DELETE, ChangeKind.UPDATE_BEFORE)])
 
 
 @dataclass(frozen=True, slots=True)
 class RefreshReport(WorkReport):
-    """The result of a refresh: the old and new version of the source, the number of rows read, and the view's version;
-    ``anew``: the rows replaced all others.
+    """The result of a refresh: the old and new version of the source, the number of rows read, and the view's version.
+
+    ``anew``: the rows replaced all others. ``rows_without_key`` results of the query had a null in a key field, and
+    were left out; None: not counted.
     """
 
     view: str
@@ -64,13 +83,15 @@ class RefreshReport(WorkReport):
     rows_read: int
     version: int
     anew: bool
+    rows_without_key: int | None = 0
 
     @property
     def summary(self) -> str:
         """The result as a sentence."""
         if not self.rows_read and not self.anew and self.since == self.until:
             return f"nothing to do; it has version {self.until} of {self.source}"
-        return f"{count_text(self.rows_read, 'row')} of {self.source} read; it has version {self.until}"
+        left_out = f", {count_text(self.rows_without_key, 'result')} without a key" if self.rows_without_key else ""
+        return f"{count_text(self.rows_read, 'row')} of {self.source} read{left_out}; it has version {self.until}"
 
     @property
     def idle(self) -> bool:
@@ -96,7 +117,7 @@ Backfill = Callable[["Snapshot", "ViewSource"], "Ingested | None"]
 
 
 def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfill | None = None) -> RefreshReport:
-    """Add to a view what its source added since the view was last fed; see :meth:`lakebed.Pipeline.refresh`."""
+    """Bring a view up to date with its source; see :meth:`lakebed.Pipeline.refresh`."""
     fed = view_source(view)
     base_version = view.version
     with source.pin() as snapshot:
@@ -110,15 +131,16 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
             )
         if until == fed.version and not anew:
             return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
-        whole = anew or not fed.version
         reading = _Reading(view, source, snapshot, fed)
-        with _null_keys(view):
-            ingested = backfill(snapshot, fed) if whole and backfill is not None else None
-            if ingested is None:
-                ingested = reading.written(reading.all_rows() if whole else reading.new_rows())
-        proposal = ProposeFeed(ingested.files, base_version, fed.version, until, anew=anew)
+        made = None if anew or not fed.version else reading.changed()
+        if made is None:
+            anew = anew or bool(fed.version)
+            ingested = None if backfill is None else backfill(snapshot, fed)
+            made = reading.whole() if ingested is None else _Made(ingested, None)
+        proposal = ProposeFeed(made.ingested.files, base_version, fed.version, until, anew, made.replaced)
         version = version_of(commit_files(view, proposal), f"view {view.name}")
-    return RefreshReport(view.name, source.name, fed.version, until, ingested.rows_read, version, anew)
+    read, without_key = made.ingested.rows_read, made.rows_without_key
+    return RefreshReport(view.name, source.name, fed.version, until, read, version, anew, without_key)
 
 
 def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
@@ -127,23 +149,64 @@ def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterato
         yield from part.combine_chunks().to_batches()
 
 
-@contextmanager
-def _null_keys(view: Table) -> Iterator[None]:
-    """Say what to do if a row of the query has a null in a key field."""
-    try:
-        yield
-    except SchemaMismatchError as error:
-        name = error.facts.get("column")
-        if error.code is not Code.VALUE_NULL or name not in view.schema.sort_names:
-            raise
-        raise error.restated(
-            f"{error.message}. The query of a view cannot be changed: drop the view, and create it with a query that "
-            f"gives no such row, such as one with WHERE {name} IS NOT NULL"
-        ) from None
+def with_keys(batch: pa.RecordBatch, schema: Schema) -> pa.RecordBatch:
+    """Return the results of a query without those that have a null in a key field of the view."""
+    for name in schema.sort_names:
+        if batch.column(name).null_count:
+            batch = batch.filter(batch.column(name).is_valid())
+    return batch
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """Files with rows of the view, how many results had no key, if known, and the ranges whose rows they replace."""
+
+    ingested: Ingested
+    rows_without_key: int | None
+    replaced: tuple[EncodedRange, ...] = ()
+
+
+class _Held:
+    """Rows in memory, until they take too much of it: then it is full, and holds none."""
+
+    def __init__(self, merged: Callable[[Sequence[pa.RecordBatch]], pa.Table], bytes_max: int) -> None:
+        """``merged`` merges rows with equal keys, to make room."""
+        self._merged = merged
+        self._bytes_max = bytes_max
+        self._bytes = 0
+        self.batches: list[pa.RecordBatch] = []
+        self.is_full = False
+
+    def add(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Hold the rows of these batches too."""
+        for batch in batches:
+            if batch.num_rows and not self.is_full:
+                self.batches.append(batch)
+                self._bytes += size_of(batch)
+                if self._bytes > self._bytes_max:
+                    self._make_room()
+
+    def _make_room(self) -> None:
+        self.batches = self._merged(self.batches).to_batches()
+        self._bytes = sum(map(size_of, self.batches))
+        if self._bytes > self._bytes_max // 2:
+            self.batches, self.is_full = [], True
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Rows that are read again by everyone who goes over them."""
+
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self.read()
 
 
 class _Reading:
     """The rows of a source that are being fed to a view."""
+
+    _settled = staticmethod(settled)
 
     def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource) -> None:
         self._view = view
@@ -153,6 +216,9 @@ class _Reading:
         self._settings = view.settings_in_force()
         self._query = self._bound()
         self._rows_read = 0
+        self._rows = self._view_rows()
+        self._held_bytes_max = self._settings.memory_limit_bytes // HELD_SHARE
+        self._rows_without_key: int | None = 0
 
     def _bound(self) -> RowQuery:
         """Return the query over the fields that the source had when the view was declared."""
@@ -177,43 +243,160 @@ class _Reading:
         with self._snapshot.scan() as rows:
             yield from (exactly(batch, self._snapshot.schema.arrow) for batch in rows)
 
-    def new_rows(self) -> Iterator[pa.RecordBatch]:
-        """Return the rows added after the version of the view. Raises RejectedError if rows were removed or changed."""
-        with self._retained(), closing(self._source.changes(self._fed.version, self._snapshot.version)) as changes:
-            for batch in changes:
-                other = pc.index(pc.not_equal(batch.column(CHANGE), _INSERT), pa.scalar(value=True)).as_py()
-                if other >= 0:
-                    version = batch.column(VERSION)[other].as_py()
-                    raise self._not_fed(f"version {version} of {self._source.name} removed or changed rows")
-                rows = batch.drop_columns([field.name for field in FEED_COLUMNS])
-                yield exactly(rows, self._snapshot.schema.arrow)
+    def changed(self) -> _Made | None:
+        """Return what the changes since the view was fed make of it; None if all rows have to be read.
 
-    def written(self, rows: Iterable[pa.RecordBatch]) -> Ingested:
-        """Write the query's result over the rows to files."""
-        view, settings = self._view, self._settings
-        source = f"the query of view {view.name}"
-        row_input = RowInput.of_batches(self._query.schema, self._query.rows(self._counted(rows)), source)
-        conformer, mode = Conformer(view.schema, value_bytes_max=settings.value_bytes_max), view.log.head.state.merge
+        Raises RejectedError if the source does not retain these changes.
+        """
+        with self._retained():
+            taken, added = self._took()
+            if taken is None:
+                return None
+            if not taken.num_rows:
+                return self._made(added)
+            with self._view.pin() as held:
+                return self._replacing(held, taken, added)
+
+    def _replacing(self, held: Snapshot, taken: pa.Table, added: Iterable[pa.RecordBatch]) -> _Made | None:
+        """Return the files that add rows, and replace those partitions of which rows were taken; None as before."""
+        rows, view = self._rows, self._view
+        keys, partitions = rows.keys(taken), held.state.partitions
+        places = {partitions.position(key) for key in view.schema.codec.encode_columns(taken).unique().to_pylist()}
+        replaced = tuple(iter_ranges([partitions.range_at(place) for place in sorted(places)]))
+        stored = partial(self._stored, held, replaced)
+        touched = self._collected(having(batch, rows.keys(batch), keys) for batch in stored())
+        new = self._collected(having(batch, rows.keys(batch), keys) for batch in added)
+        if touched is None or new is None:
+            return None
+        try:
+            found = self._settled(rows, touched, taken, new)
+        except Unsettled:
+            return None
+
+        def written() -> Iterator[pa.RecordBatch]:
+            # Those that were stored come first: some modes go by arrival.
+            for batch in chain(stored(), added):
+                yield having(batch, rows.keys(batch), keys, among=False)
+            yield from found.rows.to_batches()
+            if len(found.again):
+                for batch in self._results(self._counted(self.all_rows())):
+                    yield having(batch, rows.keys(batch), found.again)
+
+        return self._made(written(), replaced)
+
+    def _stored(self, held: Snapshot, ranges: Sequence[EncodedRange]) -> Iterator[pa.RecordBatch]:
+        """Return the rows of the view in these ranges."""
+        schema = self._view.schema
+        with self._view.reader.scan(plan(held.state, ranges), schema.names, None) as found:
+            yield from (exactly(batch, schema.arrow) for batch in found)
+
+    def _took(self) -> tuple[pa.Table | None, Iterable[pa.RecordBatch]]:
+        """Return the results for the rows that went, None if they are too many, and those for the rows that came."""
+        rows = self._rows
+        taken, added = _Held(rows.taken, self._held_bytes_max), _Held(rows.merged, self._held_bytes_max)
+        for went, part in self._changes():
+            if went:
+                taken.add(self._results([part]))
+                if taken.is_full:
+                    return None, ()
+                continue
+            self._rows_read += part.num_rows
+            if not added.is_full:
+                added.add(self._results([part], self._left_out))
+        if added.is_full:
+            self._rows_without_key = None
+            return rows.taken(taken.batches), _Again(self._added)
+        return rows.taken(taken.batches), added.batches
+
+    def _added(self) -> Iterator[pa.RecordBatch]:
+        """Return the results for the rows that came, from the source."""
+        return self._results(part for went, part in self._changes() if not went)
+
+    def _changes(self) -> Iterator[tuple[bool, pa.RecordBatch]]:
+        """Return the rows that went, each with True, and those that came, in parts; in the order of versions."""
+        schema, limit = self._snapshot.schema, self._settings.memory_limit_bytes
+        found = changes(self._source.versions, self._fed.version, self._snapshot.version, removed_rows=True)[1]
+        with closing(found) as batches:
+            for part in parts_of(batches, limit):
+                gone = pc.is_in(part.column(CHANGE), value_set=_OLD)
+                rows = exactly(part.drop_columns([field.name for field in FEED_COLUMNS]), schema.arrow)
+                for went, mask in ((True, gone), (False, pc.invert(gone))):
+                    if (some := rows.filter(mask)).num_rows:
+                        yield went, some
+
+    def _collected(self, batches: Iterable[pa.RecordBatch]) -> pa.Table | None:
+        """Return the rows as a table; None if they are too many."""
+        held = _Held(self._rows.merged, self._held_bytes_max)
+        for batch in batches:
+            held.add([batch])
+            if held.is_full:
+                return None
+        return self._rows.table(held.batches)
+
+    def whole(self) -> _Made:
+        """Return what the query makes of all rows of the source."""
+        self._rows_read, self._rows_without_key = 0, 0
+        return self._made(self._results(self._counted(self.all_rows()), self._left_out))
+
+    def _made(self, results: Iterable[pa.RecordBatch], replaced: tuple[EncodedRange, ...] = ()) -> _Made:
+        """Write rows of the view to files."""
+        view = self._view
         files = write_files(
-            conformed(row_input, RowEncoder(conformer, mode)),
+            iter(results),
             view.layout(),
             FileTarget(view.storage, view.id, clock.new_id()),
-            memory_limit_bytes=settings.memory_limit_bytes,
+            memory_limit_bytes=self._settings.memory_limit_bytes,
             cuts=view.log.head.state.partitions.boundaries,
-            merge=mode,
+            merge=self._rows.mode,
         )
-        return Ingested(files, self._rows_read)
+        return _Made(Ingested(files, self._rows_read), self._rows_without_key, replaced)
+
+    def _results(
+        self, parts: Iterable[pa.RecordBatch], left_out: Callable[[int], None] = lambda _: None
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the query's results over parts of the rows, as rows of the view; ``left_out`` gets the number of those
+        without a key.
+        """
+        view, source = self._view, f"the query of view {self._view.name}"
+
+        def with_a_key() -> Iterator[pa.RecordBatch]:
+            for batch in self._query.rows(parts):
+                kept = with_keys(batch, view.schema)
+                left_out(batch.num_rows - kept.num_rows)
+                yield kept
+
+        conformer = Conformer(view.schema, value_bytes_max=self._settings.value_bytes_max)
+        row_input = RowInput.of_batches(self._query.schema, with_a_key(), source)
+        return conformed(row_input, RowEncoder(conformer, self._rows.mode))
+
+    def _left_out(self, results: int) -> None:
+        if self._rows_without_key is not None:
+            self._rows_without_key += results
 
     def _counted(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for part in parts_of(rows, self._settings.memory_limit_bytes):
             self._rows_read += part.num_rows
             yield part
 
+    def _view_rows(self) -> ViewRows:
+        groups = self._query.groups or []
+        return ViewRows(
+            self._view.schema,
+            self._view.log.head.state.merge,
+            row_counts=frozenset(column.name for column in groups if column.counts_rows),
+            counts=frozenset(column.name for column in groups if column.made_of == "count"),
+            constants=frozenset(column.name for column in groups if column.origin is Origin.CONSTANT),
+        )
+
     @contextmanager
     def _retained(self) -> Iterator[None]:
         try:
             yield
         except NotRetainedError as error:
+            raise self._not_fed(str(error)) from error
+        except UsageError as error:
+            if error.code is not Code.TABLE_CHANGED:
+                raise
             raise self._not_fed(str(error)) from error
 
     def _not_fed(self, what: str) -> Error:

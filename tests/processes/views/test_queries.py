@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import closing
 from itertools import count
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import AddField, Aggregate, DropField, First, KeepAll, Latest, RenameField, Schema, WidenField
-from lakebed.errors import Code, SchemaMismatchError, UsageError
+from lakebed.errors import Code, UsageError
 from lakebed.upkeep import view_feed
 from tests.raising import raises
 from tests.workers import in_process
@@ -202,18 +203,20 @@ def test_the_query_of_a_view_reads_the_fields_that_it_was_declared_with(tmp_path
             pipeline.refresh(every)
 
 
-def test_a_null_in_the_key_of_a_view_is_refused_with_the_condition_that_leaves_it_out(tmp_path):
+def test_results_with_a_null_in_the_key_are_left_out_as_by_the_condition_that_is_said(tmp_path, caplog):
     lake = lakebed.create(str(tmp_path / "lake"))
     source = lake.create_table("s", SOURCE)
-    select, merge = "SELECT o, count(*) AS c FROM source{} GROUP BY o", Aggregate({"c": "sum"})
-    lake.create_view_table("v", source="s", select=select.format(""), row_key=["o"], merge=merge)
-    source.write(pa.table({"k": [1, 2], "o": ["a", None]}))
+    select, merge = "SELECT upper(o) AS o, n, count(*) AS c FROM source{} GROUP BY upper(o), n", Aggregate({"c": "sum"})
+    one = lake.create_view_table("v", source="s", select=select.format(""), row_key=["o", "n"], merge=merge)
+    (said,) = [record.getMessage() for record in caplog.records if record.name == "lakebed.views"]
+    query = re.search(r"as by (SELECT .*)$", said)[1]
+    source.write(pa.table({"k": [1, 2, 3], "o": ["a", None, "b"], "n": [1, 1, None]}))
     with in_process(lake) as pipeline:
-        with pytest.raises(SchemaMismatchError, match=r"drop the view, and .* WHERE o IS NOT NULL") as caught:
-            pipeline.refresh("v")
-        assert caught.value.code is Code.VALUE_NULL
-        lake.drop_table("v")
-        there = select.format(" WHERE o IS NOT NULL")
-        lake.create_view_table("v", source="s", select=there, row_key=["o"], merge=merge)
-        pipeline.refresh("v")
-    assert lake.table("v").scan().read_all().to_pylist() == [{"o": "a", "c": 1}]
+        assert pipeline.refresh("v").rows_without_key == 2
+        assert len(caplog.records) == 1
+    assert one.scan().read_all().to_pylist() == [{"o": "A", "n": 1, "c": 1}]
+    columns = "o, n, c"
+    assert recomputed(f"SELECT {columns} FROM ({query}) r", source.scan().read_all()) == rows([("A", 1, 1)])
+    said_of = len(caplog.records)
+    lake.create_view_table("k", source="s", select="SELECT k, o FROM source", row_key=["k"])
+    assert len(caplog.records) == said_of, "a key of the source is never null"

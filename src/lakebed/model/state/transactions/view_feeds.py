@@ -3,6 +3,10 @@
 A view records the version of its source up to which it has the rows. A feed adds files of later rows in one entry with
 the version that they lead to, and only if it begins at the recorded version. So no row is added twice if two processes
 feed the view at the same time, or one repeats a feed of unknown outcome. Only feeds add or remove rows of a view.
+
+If rows of the source went or changed, a feed replaces all rows of some key ranges of the view: a removal of the ranges
+and the new files are in the same entry. Between two feeds nothing changes the rows of a view, so ranges that were read
+at the recorded version have the same rows at the commit.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
-from lakebed.model.keys import ALL_KEYS
+from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.state.fields import Positive, StoredAsIs, Whole
 from lakebed.model.state.transactions.add_files import AddFiles, ProposeFiles
 from lakebed.model.state.transactions.removals import ProposeRemoval, RemoveRange
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
 class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     """Files with the rows of the source after its version ``since``, up to ``until``.
 
-    ``anew``: they replace all rows of the view. ``base_version`` is that of the view when the feed began.
+    They replace the rows of the view in the ``replaced`` ranges, with ``anew`` all rows. ``base_version`` is that of
+    the view when the feed began.
     """
 
     files: tuple[NewFile, ...]
@@ -37,6 +42,7 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     since: Whole
     until: Whole
     anew: bool = False
+    replaced: tuple[EncodedRange, ...] = ()
 
     def resolve(
         self, state: TableState
@@ -46,8 +52,8 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
             return refused
         now = replace(state, view=None)
         steps: list[RemoveRange | AlterSchema | AddFiles | AdvanceView] = []
-        if self.anew:
-            removed = ProposeRemoval((ALL_KEYS,)).resolve(now)
+        if ranges := (ALL_KEYS,) if self.anew else self.replaced:
+            removed = ProposeRemoval(ranges).resolve(now)
             if isinstance(removed, Rejected):
                 return removed
             if isinstance(removed, RemoveRange):
