@@ -288,7 +288,9 @@ class _Reading:
         """Return the rows of the view in these ranges."""
         schema = self._view.schema
         with self._view.reader.scan(plan(held.state, ranges), schema.names, None) as found:
-            yield from (exactly(batch, schema.arrow) for batch in found)
+            # In large parts: their keys are searched for in as many others, which Arrow prepares each time.
+            for part in parts_of(found, self._settings.memory_limit_bytes):
+                yield exactly(part, schema.arrow)
 
     def _took(self) -> tuple[pa.Table | None, Iterable[pa.RecordBatch]]:
         """Return the results for the rows that went, None if they are too many, and those for the rows that came."""
