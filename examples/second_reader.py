@@ -184,9 +184,9 @@ class State:
             case "drop_table":
                 self.dropped = True
             case (
-                "open_job" | "close_job" | "concatenate_runs" | "alter_settings" | "advance_view" | "retire_files"
-                | "purge_files" | "set_tag" | "remove_tag" | "submit_requests" | "fail_request" | "reject_request"
-            ):  # fmt: skip
+                "open_job" | "close_job" | "concatenate_runs" | "alter_settings" | "advance_view" | "retire_files" |
+                "purge_files" | "set_tag" | "remove_tag" | "submit_requests" | "fail_request" | "reject_request" |
+                "add_index" | "drop_index"):  # fmt: skip
                 pass
             case other:
                 raise UnreadableError(f"a transaction of an unknown type: {other}")

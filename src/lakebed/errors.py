@@ -183,6 +183,8 @@ class Code(StrEnum):
     FILTER_CHANGE_REJECTED = "filter_change_rejected", "rejected"
     VIEW_READ_ONLY = "view_read_only", "rejected"
     VIEW_NOT_FED = "view_not_fed", "rejected"
+    INDEX_EXISTS = "index_exists", "rejected"
+    INDEX_UNFIT = "index_unfit", "rejected"
     KEYS_CHANGED = "keys_changed", "rejected"
     BATCH_CHANGED = "batch_changed", "rejected"
     TAG_EXISTS = "tag_exists", "rejected"

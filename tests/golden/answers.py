@@ -28,6 +28,7 @@ def answers(root):
         "page_rows": lake.settings()["page_rows"],
         **{name: _table(lake, name) for name in lake.tables()},
         "kinds, by key": _kinds(lake.table("kinds")),
+        "newest, by v": [_rows(lake.table("newest").get(by={"v": v})) for v in (0, 5, 77)],
         "events, by key": _events(lake),
         "events, by version": _versions(lake.table("events"), "first"),
         "truncated, by version": _versions(lake.table("truncated"), "retained"),
@@ -38,12 +39,12 @@ def _table(lake, name):
     table = lake.table(name)
     verified = table.verify(files=True, deep=True)
     return {
-        "rows": _rows(table.scan(limit=ROWS_READ_MAX).read_all()),
-        "last rows": _rows(table.scan(limit=ROWS_MAX, reverse=True).read_all()),
-        "count": table.count().rows,
+        "rows": _answer(lambda: _rows(table.scan(limit=ROWS_READ_MAX).read_all())),
+        "last rows": _answer(lambda: _rows(table.scan(limit=ROWS_MAX, reverse=True).read_all())),
+        "count": _answer(lambda: table.count().rows),
         "history": _values(table.history().drop_columns(["detail"])),
-        "partitions": _values(table.partitions()),
-        "files": _files(table),
+        "partitions": _answer(lambda: _values(table.partitions())),
+        "files": _answer(lambda: _values(table.files())),
         "requests": _values(table.requests()),
         "failures": _values(table.failures()),
         "tags": table.tags(),
@@ -54,10 +55,10 @@ def _table(lake, name):
     }
 
 
-def _files(table):
-    """Return the files of a table; the code of the error where no file has the rows of the table."""
+def _answer(call):
+    """Return the answer of a call; the code of its error: no file may have the rows of a table, an index has none."""
     try:
-        return _values(table.files())
+        return call()
     except UsageError as error:
         return str(error.code)
 

@@ -10,10 +10,12 @@ from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.schema import Field, Schema
 from lakebed.model.state.table_state import IngestRequest, Source, TableState, ViewSource
 from lakebed.model.state.transactions import (
+    AddIndex,
     AlterSettings,
     CloseJob,
     ConcatenateRuns,
     CreateTable,
+    DropIndex,
     DropTable,
     FailRequest,
     OpenJob,
@@ -116,6 +118,8 @@ def everything():
         SetMerge(Latest(by="sort_key")),
         lambda states: ProposeFiles((new_file("f7", "ab", last_modified_us=9),), None, states[-1].version),
         OpenJob(job("j5", "f7", began_us=9)),
+        AddIndex("table-98", (4,)),
+        DropIndex("table-98"),
         ProposeFeed((), 1, 0, 12),
         DropTable(),
     ]

@@ -14,6 +14,7 @@
 ``filtered``  a predicate and an age-off, and files that were dropped for their age
 ``appended``  runs that were concatenated, and a job that was closed
 ``by_letter`` a view of ``events``
+``newest_by_v`` an index of ``newest``, which had another one
 ``settings``  every setting of a table at another value than its default
 ``published`` rows merged by arrival, with nested values, published as Iceberg with deletes of the rows that newer ones
               replace
@@ -139,6 +140,7 @@ def built(root):
     _merged(lake, pipeline)
     _filtered(lake, pipeline)
     _view(lake, pipeline)
+    _indexes(lake, pipeline)
     _settings(lake)
     _published(lake, pipeline)
     _access(lake)
@@ -403,6 +405,15 @@ def _view(lake, pipeline):
         "by_letter", source="events", select=query, row_key=["letter"], merge=Aggregate({"events": "sum"})
     )
     pipeline.refresh("by_letter")
+
+
+def _indexes(lake, pipeline):
+    lake.create_index("newest_by_v", table="newest", on=["v"])
+    pipeline.refresh("newest_by_v")
+    lake.table("newest").write(_letters("a", v=[5]))
+    pipeline.refresh("newest_by_v")
+    lake.create_index("newest_by_w", table="newest", on=["w", "k"])
+    lake.drop_index("newest_by_w")
 
 
 # -- settings, and what services keep ---------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from lakebed.model.state.fields import (
 )
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
-from lakebed.model.state.table_state import Fence, IngestRequest, TableState, ViewSource, sql_features
+from lakebed.model.state.table_state import Fence, IngestRequest, TableIndex, TableState, ViewSource, sql_features
 from lakebed.model.state.transactions import JobDocument
 
 State = TypeVar("State")
@@ -82,11 +82,15 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     filter_version: Whole = 0
     age_off_cut_us: Whole = 0
     view: ViewSource | None = None
+    indexes: tuple[TableIndex, ...] = ()
+    rewritten_version: Whole = 0
+    restored_version: Whole = 0
 
 
 _ALIKE = (
     "version", "table", "rejected", "next_sequence", "earliest_retained_version", "request_watermark",
-    "orphan_cutoff_us", "dropped", "merge_version", "filter_version", "age_off_cut_us", "view",
+    "orphan_cutoff_us", "dropped", "merge_version", "filter_version", "age_off_cut_us", "view", "indexes",
+    "rewritten_version", "restored_version",
 )  # fmt: skip
 """Fields that have the same values in a state and in its document."""
 

@@ -28,10 +28,12 @@ from lakebed.model.state.change_documents import (
 )
 from lakebed.model.state.fields import FileDocument, Whole, checked
 from lakebed.model.state.transactions import (
+    AddIndex,
     AlterSettings,
     CloseJob,
     ConcatenateRuns,
     CreateTable,
+    DropIndex,
     DropTable,
     FailRequest,
     JobDocument,
@@ -94,6 +96,7 @@ class FilterProposalDocument(Struct, frozen=True, tag_field="type", tag="propose
 _Stored = (
     OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequests | FailRequest | RejectRequest
     | SetMergeDocument | AlterSettings | SetTag | RemoveTag | RetireFiles | PurgeFiles | RaiseWatermarkDocument
+    | AddIndex | DropIndex
 )  # fmt: skip
 _Changes = SchemaProposalDocument | FilterProposalDocument
 _Document = (

@@ -26,7 +26,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import NO_FILTER, RowFilter
-from lakebed.model.state.fields import Id, Whole
+from lakebed.model.state.fields import Id, Positive, Whole
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.visibility import Visibility
@@ -98,17 +98,40 @@ class IngestRequest(Struct, frozen=True):
         return sum(file.size_bytes for file in self.files)
 
 
+class IndexCoverage(Struct, frozen=True, omit_defaults=True):
+    """Which rows of its source an index has entries of.
+
+    An entry has the values of the fields ``fields`` of the source, and the other row key fields, by their ids. There is
+    one for each stored row of each file whose sequence numbers are below ``sequence``, merged away or hidden as the row
+    may be. ``built`` is the version of the source when the index was last built anew, without entries of files that
+    had no reference then; 0: it never was.
+    """
+
+    fields: tuple[Positive, ...]
+    key_fields: tuple[Positive, ...]
+    sequence: Positive = 1
+    built: Whole = 0
+
+
+class TableIndex(Struct, frozen=True, array_like=True):
+    """An index of a table: the table that has its entries, and the ids of the indexed fields, in order."""
+
+    table: Id
+    fields: tuple[Positive, ...]
+
+
 class ViewSource(Struct, frozen=True, omit_defaults=True):
     """The id of the source table, a query over its rows, and its version up to which the view has them; 0: none.
 
     ``schema`` is the version of the source's schema when the view was declared, by whose names the query reads fields;
-    0: by the names that they have now.
+    0: by the names that they have now. A view with an ``index`` has the entries of an index in place of a query's rows.
     """
 
     table: Id
     select: str
     version: Whole
     schema: Whole = 0
+    index: IndexCoverage | None = None
 
     def columns(self, source: TableState) -> tuple[tuple[str, str], ...]:
         """Return the fields of the source that the query knows: the name in the query, and the name now."""
@@ -132,7 +155,9 @@ def sql_features(
     view: ViewSource | None = None,
 ) -> tuple[str, ...]:
     """Return the feature that a document with these needs: the dialect of SQL, if a part of them is text in SQL."""
-    has_sql = bool(merge.query or row_filter.predicate or view) or any(schema.generated for schema in schemas)
+    has_sql = bool(merge.query or row_filter.predicate or (view and view.select)) or any(
+        schema.generated for schema in schemas
+    )
     return (SQL_DIALECT,) if has_sql else ()
 
 
@@ -160,7 +185,9 @@ class TableState(Struct, frozen=True, dict=True):
     latest rejected requests, oldest first. ``merge`` is the mode by which rows with equal keys are merged; it was set
     at ``merge_version``, or at the creation of the table if that is 0. Rows that do not match ``row_filter``, last
     changed at ``filter_version``, are hidden; so are rows with a time before ``age_off_cut_us`` if the table has an
-    age-off. A table with a ``view`` is fed from another table.
+    age-off. A table with a ``view`` is fed from another table. ``indexes`` are those of the table. Since it has
+    any, the entry ``rewritten_version`` was the last to replace files by files with other rows, and
+    ``restored_version`` the last to bring back references.
     """
 
     version: int = 0
@@ -187,6 +214,9 @@ class TableState(Struct, frozen=True, dict=True):
     filter_version: int = 0
     age_off_cut_us: int = 0
     view: ViewSource | None = None
+    indexes: tuple[TableIndex, ...] = ()
+    rewritten_version: int = 0
+    restored_version: int = 0
 
     @cached_property
     def created(self) -> Schema:

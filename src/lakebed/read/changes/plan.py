@@ -40,6 +40,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange, iter_ranges, successor
 from lakebed.model.row_filters import NO_FILTER, filter_sql
 from lakebed.model.state.transactions import (
     AddFiles,
+    AddIndex,
     AdvanceView,
     AlterSchema,
     AlterSettings,
@@ -48,6 +49,7 @@ from lakebed.model.state.transactions import (
     ConcatenateRuns,
     CreateTable,
     DropExpired,
+    DropIndex,
     DropTable,
     FailRequest,
     JoinPartitions,
@@ -317,7 +319,7 @@ def may_change_rows(transaction: Transaction) -> bool:
             CreateTable() | OpenJob() | CloseJob() | ConcatenateRuns() | SplitPartitions()
             | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | SetMerge()
             | DropExpired() | AdvanceView() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest()
-            | RejectRequest() | DropTable()
+            | RejectRequest() | AddIndex() | DropIndex() | DropTable()
         ):  # fmt: skip
             return False
         case _:

@@ -19,6 +19,7 @@ from lakebed.errors import Code
 from lakebed.model.state.transactions.add_files import AddFiles, AddFilesDocument, ProposeFiles
 from lakebed.model.state.transactions.age_off import DropExpired, DropExpiredDocument, ProposeCut, ProposeExpiry
 from lakebed.model.state.transactions.filter_changes import ChangeFilter, ChangeFilterDocument, ProposeFilter
+from lakebed.model.state.transactions.index_changes import AddIndex, DropIndex
 from lakebed.model.state.transactions.ingest import (
     FailRequest,
     RejectRequest,
@@ -73,33 +74,34 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
 
 __all__ = [
-    "AddFiles", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob", "ConcatenateRuns",
-    "CreateTable", "Cuts", "Description", "DropExpired", "DropTable", "FailRequest", "JobDocument",
-    "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed", "ProposeFiles",
-    "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval", "ProposeRestore",
-    "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal", "RejectRequest",
-    "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RestoreVersion",
-    "RetireFiles", "SetMerge", "SetTag", "SplitPartitions", "StoredTransaction", "SubmitRequests",
-    "TooManyRuns", "TooOld", "Transaction", "Watermark", "apply", "resolve",
+    "AddFiles", "AddIndex", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob",
+    "ConcatenateRuns", "CreateTable", "Cuts", "Description", "DropExpired", "DropIndex", "DropTable", "FailRequest",
+    "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed",
+    "ProposeFiles", "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval",
+    "ProposeRestore", "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal",
+    "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RestoreVersion", "RetireFiles",
+    "SetMerge", "SetTag", "SplitPartitions", "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld",
+    "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
 
 Proposal = (
     CreateTable | ProposeFiles | ProposeFeed | OpenJob | ProposeJobs | ProposeOutput | ProposeRewrite | CloseJob
     | ConcatenateRuns | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema
     | SetMerge | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag
-    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | AdvanceView | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions
     | JoinPartitions | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | ChangeFilter
     | DropExpired | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
-    | RejectRequest | DropTable
+    | RejectRequest | AddIndex | DropIndex | DropTable
 )  # fmt: skip
 StoredTransaction = (
     CreateTableDocument | AddFilesDocument | AdvanceView | OpenJobDocument | ReplaceDocument | CloseJob
     | ConcatenateRuns | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings
     | AlterSchemaDocument | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles
-    | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | DropTable
+    | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex
+    | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` names the transaction."""
 

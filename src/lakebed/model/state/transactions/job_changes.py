@@ -333,6 +333,8 @@ class Replace(Struct, frozen=True):
         sequence_span = min(f.sequence_lo for f in inputs), max(f.sequence_hi for f in inputs)
         going = held_pairs(state, self.drop)
         closed = replace(state, jobs=state.jobs.remove(self.job))
+        if self.changes_rows and state.indexes:
+            closed = replace(closed, rewritten_version=state.version)
         replaced = append_files(drop_references(closed, going), self.files, self.references, sequence_span)
         if state.merge.keeps_all:
             return replaced

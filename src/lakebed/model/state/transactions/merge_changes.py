@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from lakebed.errors import Code, Error
 from lakebed.model.merge_modes import MergeMode, check_mode, mode_of
 from lakebed.model.state.transactions.filter_changes import unfit_filter
+from lakebed.model.state.transactions.index_changes import unfit_indexes
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, refused_change
 from lakebed.model.wording import count_text
 
@@ -44,7 +45,12 @@ class SetMerge(Struct, frozen=True):
             return Rejected(Code.MERGE_CHANGE_REJECTED, text)
         for job in state.jobs.values():
             return Rejected(Code.JOB_CONFLICT, f"job {job.id} is open; set the mode when it is closed", {"job": job.id})
-        return unfit(self.mode, state.created) or unfit_filter(state.row_filter, self.mode, state.created) or self
+        return (
+            unfit(self.mode, state.created)
+            or unfit_filter(state.row_filter, self.mode, state.created)
+            or unfit_indexes(state.indexes, self.mode, state.created)
+            or self
+        )
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the mode and the version that set it."""

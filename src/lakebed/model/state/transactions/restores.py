@@ -128,6 +128,8 @@ class RestoreVersion(Struct, frozen=True):
             (name, job) for name, job in state.jobs.items() if all(job.keys.intersect(keys).empty for keys in ranges)
         )
         state = replace(drop_references(state, going), partitions=partitions, jobs=jobs)
+        if state.indexes:
+            state = replace(state, restored_version=state.version)
         return add_references(state, {file.id: file for file in self.files}, self.references)
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:

@@ -159,7 +159,12 @@ class ProposeSchema(Struct, frozen=True):
             return Rejected(Code.SCHEMA_CHANGE_REJECTED, "the changes leave the schema as it is")
         functions = {change.name: change.function for change in self.changes if isinstance(change, AddField)}
         merge = state.merge.with_fields(newest, schema, functions)
-        refused = unfit(merge, schema) or unfollowed(state.row_filter, newest, schema) or unpublishable(state, schema)
+        refused = (
+            unfit(merge, schema)
+            or unfollowed(state.row_filter, newest, schema)
+            or unpublishable(state, schema)
+            or _reindexed(state, newest, schema)
+        )
         return refused or AlterSchema(schema, tuple(map(describe, self.changes)), merge)
 
 
@@ -169,6 +174,17 @@ def unpublishable(state: TableState, schema: Schema) -> Rejected | None:
     if refused is None:
         return None
     return Rejected(Code.SCHEMA_CHANGE_REJECTED, f"the table is published as Iceberg: {refused}; or set publish=none")
+
+
+def _reindexed(state: TableState, before: Schema, schema: Schema) -> Rejected | None:
+    """Return why an indexed field cannot be dropped or widened; None if none is."""
+    now = {field.id: field.type for field in schema.fields}
+    for index in state.indexes:
+        for field in before.fields:
+            if field.id in index.fields and now.get(field.id) != field.type:
+                text = f"an index is of {field.name}: drop the index first (`lakebed index list` names it)"
+                return Rejected(Code.INDEX_UNFIT, text, {"column": field.name})
+    return None
 
 
 def _refusal(schema: Schema, change: SchemaChange) -> Rejected | None:

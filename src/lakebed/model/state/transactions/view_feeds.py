@@ -34,7 +34,8 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     """Files with the rows of the source after its version ``since``, up to ``until``.
 
     They replace the rows of the view in the ``replaced`` ranges, with ``anew`` all rows. ``base_version`` is that of
-    the view when the feed began.
+    the view when the feed began. The feed of an index says below which ``sequence`` number it has entries of all files
+    of the source; 0: of a view.
     """
 
     files: tuple[NewFile, ...]
@@ -43,6 +44,7 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     until: Whole
     anew: bool = False
     replaced: tuple[EncodedRange, ...] = ()
+    sequence: Whole = 0
 
     def resolve(
         self, state: TableState
@@ -64,11 +66,15 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
             if isinstance(added, Rejected | Repeated | TooOld | TooManyRuns):
                 return added
             steps += added if isinstance(added, tuple) else (added,)
-        return (*steps, AdvanceView(self.until))
+        built = 0 if state.view is None or state.view.index is None else state.view.index.built
+        advance = AdvanceView(self.until, self.sequence, self.until if self.anew else built)
+        return (*steps, advance if self.sequence else AdvanceView(self.until))
 
     def _refused(self, state: TableState) -> Rejected | Repeated | None:
         if state.view is None:
             return Rejected(Code.PROPOSAL_INVALID, "the table is no view")
+        if bool(self.sequence) != (state.view.index is not None):
+            return Rejected(Code.PROPOSAL_INVALID, "the feed is not of this kind of view")
         if state.view.version == self.since:
             return None
         if state.view.version == self.until and not self.anew:
@@ -80,16 +86,24 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
         return Rejected(Code.PROPOSAL_OUTDATED, text, {"version": state.view.version})
 
 
-class AdvanceView(StoredAsIs, frozen=True, tag="advance_view"):
-    """Record that the view has the rows of its source up to this version."""
+class AdvanceView(StoredAsIs, frozen=True, tag="advance_view", omit_defaults=True):
+    """Record that the view has the rows of its source up to this version.
+
+    Of an index also ``sequence`` and ``built`` (:class:`~lakebed.model.state.table_state.IndexCoverage`).
+    """
 
     version: Positive
+    sequence: Whole = 0
+    built: Whole = 0
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the version, which may be lower than before if the view was restored and fed again."""
         if state.view is None:
             raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
-        return replace(state, view=replace(state.view, version=self.version))
+        index = state.view.index
+        if index is not None:
+            index = replace(index, sequence=self.sequence, built=self.built)
+        return replace(state, view=replace(state.view, version=self.version, index=index))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the version of the source."""
