@@ -79,6 +79,7 @@ class Table(Readable):
         commits: CommitService | None = None,
         tracker: Callable[[], Recorder] | None = None,
         address: Address | None = None,
+        related: Callable[[str], TableVersions] | None = None,
     ) -> None:
         prefix = table_prefix(table_id)
         through = None if commits is None else commits.of_table(table_id)
@@ -94,6 +95,7 @@ class Table(Readable):
             log,
             lambda: self.settings_in_force().memory_limit_bytes,
             None if address is None else TableAddress(address, table_id),
+            related=related,
         )
         self._get = self.versions.get
         self._defaults = defaults

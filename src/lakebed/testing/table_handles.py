@@ -6,10 +6,12 @@ Subclass it in a test file, and give it a handle of a table with the schema :dat
         @pytest.fixture
         def handle(self, lake):
             lake.create_table("t", SCHEMA).write(ROWS)
+            lake.create_index("t_by_x", table="t", on=["x"])
             return MyTable(lake, "t")
 
-The table may have been written in any number of commits, and have other rows if the handle shows none of them. The
-suite only reads. The same call has the same rows, or the same code of an error, through every handle.
+The table has an index of ``x``, built or not. It may have been written in any number of commits, and have other rows if
+the handle shows none of them. The suite only reads. The same call has the same rows, or the same code of an error,
+through every handle.
 """
 
 from __future__ import annotations
@@ -89,6 +91,15 @@ class TableHandleConformance:
             assert rows.schema.names == ["day", "x"]
             rows.close()
 
+    def test_rows_are_found_by_values_of_indexed_fields(self, handle: Handle) -> None:
+        """All rows with the value, and none with another; within ranges, and with a predicate."""
+        assert handle.get(by={"x": 1.5}).combine_chunks() == ROWS.slice(2, 1)
+        assert handle.get(by={"x": 2.5}, columns=["hour"]).combine_chunks() == ROWS.slice(3, 1).select(["hour"])
+        assert handle.get(by={"x": -9.0}).num_rows == 0
+        assert self._scanned(handle, AFTER_A, by={"x": 3.5}, where="day = 3") == ROWS.slice(4, 1)
+        assert self._scanned(handle, UP_TO_A, by={"x": 3.5}).num_rows == 0
+        assert (handle.count(by={"x": 4.5}).rows, handle.count(UP_TO_A, by={"x": 4.5}).rows) == (1, 0)
+
     def test_counts_samples_and_prefixes(self, handle: Handle) -> None:
         """An exact count; the same sample for a seed, all rows if there are fewer; prefixes of one field."""
         count = handle.count(AFTER_A, exact=True)
@@ -148,6 +159,12 @@ class TableHandleConformance:
             (lambda: handle.prefixes(3), invalid),
             (lambda: handle.get("a", 1, max_staleness=-1), invalid),
             (lambda: handle.get("a", 1, at_least=-1), invalid),
+            (lambda: handle.get(by={}), invalid),
+            (lambda: handle.get(by={"hour": 7}), invalid),
+            (lambda: handle.get(by={"y": 7}), unknown),
+            (lambda: handle.get(by={"x": None}), Code.KEY_NULL),
+            (lambda: handle.get("a", 1, by={"x": 1.5}), Code.ARGUMENTS_CONFLICT),
+            (lambda: handle.scan(by={"x": 1.5}, raw=True), Code.ARGUMENTS_CONFLICT),
         ]
         assert [self._code(call) for call, _ in calls] == [code for _, code in calls]
 

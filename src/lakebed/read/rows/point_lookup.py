@@ -71,13 +71,13 @@ class PointLookup:
         self._merge_schemas = merge_schemas
 
     def get(
-        self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None, limits: ReadLimits
+        self, state: TableState, encoded: bytes, columns: Sequence[str] | None, limits: ReadLimits
     ) -> pa.Table | TooMuch | SomeHidden:
-        """Return all rows of one key of a table at a state, ordered by sort key; see
+        """Return all rows of one encoded key of a table at a state, ordered by sort key; see
         :meth:`lakebed.table.table.Table.get`.
 
         Raises:
-            BadKeyError, UsageError: the key, or a column, is not one of the table's.
+            UsageError: a column that the table does not have.
             NotRetainedError: a file was deleted meanwhile, because the table does not retain it any more.
             NotFoundError, DamagedError, StorageError: a file is missing, damaged, or cannot be read.
         """
@@ -86,7 +86,6 @@ class PointLookup:
         if columns is not None:
             names = schema.project(columns)
             arrow = schema.arrow_of(names)
-        encoded = schema.codec.encode_key(key)
         partition = state.partitions.ids[bisect_right(state.partitions.boundaries, encoded)]
         references = state.references.get(partition, ())
         files = [one.file for one in references if one.file.min_key <= encoded <= one.file.max_key]
@@ -122,6 +121,37 @@ class PointLookup:
             return pa.Table.from_batches(batches, arrow)
         return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
 
+    def starting_with(
+        self, state: TableState, values: Sequence[Any], columns: Sequence[str], limits: ReadLimits
+    ) -> pa.Table | TooMuch | None:
+        """Return all stored rows whose first key fields have these values, in the order of no file with another.
+
+        None if they lie in several partitions. Raises as :meth:`get`.
+        """
+        schema = state.created
+        begin = schema.codec.encode(values)
+        keys = EncodedRange(begin, successor(begin))
+        inside = state.partitions.overlapping(keys)
+        if len(inside) > 1:
+            return None
+        references = state.references.get(state.partitions.ids[inside[0]], ())
+        files = [one.file for one in references if one.file.reaches(keys)]
+        names = schema.project(columns)
+        arrow = schema.arrow_of(names)
+        if not files:
+            return pa.Table.from_batches([], arrow)
+        point = Point(begin, schema.codec.decode_bound(begin).values, None, keys.max)
+        request = ReadRequest(schema, keys, names, point=point, limits=limits)
+        try:
+            opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
+            batches = self.read(opened, request)
+        except BaseException as error:
+            self._files.attribute(error, files)
+            raise
+        if batches is None:
+            return TooMuch(files, request)
+        return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
+
     def _merged(self, files: Sequence[DataFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """As :meth:`read`, of files to be opened, merged by the merge mode of the request."""
         below = self._merge_schemas.below(request, files)
@@ -147,6 +177,8 @@ class PointLookup:
             return files
         schema, point, statistics = request.schema, request.point, request.statistics
         assert point is not None
+        assert point.hashed is not None
+        hashed = point.hashed
         with statistics.step("filters"):
             name = (self._files.scope, *[file.id for file in files])
             overlap: Overlap | None = self._cache.get(CacheKind.FILTERS, name)
@@ -162,7 +194,7 @@ class PointLookup:
             def read_filter(position: int, byte_range: ByteRange) -> bytes:
                 return self._files.read(self._files.open(files[position], schema), byte_range)
 
-            positions = point.hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
+            positions = hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
         statistics.files_by_filter += len(files) - len(positions)
         return [files[position] for position in positions]
 
@@ -222,7 +254,7 @@ class PointLookup:
             sure = (
                 sure
                 and len(row_slice.rows) <= page_read.AT_ONCE_ROWS_MAX
-                and bool(filters_of(row_slice.group, key_ids))
+                and (point.hashed is None or bool(filters_of(row_slice.group, key_ids)))
             )
 
         def search(columns: Columns, starts: Sequence[int]) -> list[range]:
@@ -230,7 +262,7 @@ class PointLookup:
             for low, high in pairwise(starts):
                 first, end = low, high
                 # Rows ascend by the first field, rows of equal first fields by the second, and so on.
-                for field, value in zip(schema.row_key, point.values, strict=True):
+                for field, value in zip(schema.row_key, point.values, strict=False):
                     first, end = equal_range(field, columns[field.name], value, first, end)
                 positions.append(range(first, end))
             return positions if limit is None else page_read.limited(positions, slices, limit)
@@ -244,13 +276,14 @@ def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
     """Return the pages of a file that may have rows of the key; with a limit, enough for that many rows."""
     fences, rows_left = file.footer.fences, limit
     slices: list[RowSlice] = []
-    reached = range(bisect_right(fences.ends, point.key), bisect_right(fences.starts, point.key))
+    reached = range(bisect_right(fences.ends, point.key), _reached(point, fences.starts))
     probed = False
     for position in reached:
         group = file.footer.groups[position]
         # On a store, a probe of the filter costs the same round trip as the page. To search a cached page takes less.
         if not (
-            file.is_remote
+            point.hashed is None
+            or file.is_remote
             or file.has_decoded(position, point.key)
             or point.hashed.may_be_in(file.peek, group, file.opened.filter_sizes)
         ):
@@ -258,7 +291,7 @@ def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
         probed = True
         pages = file.key_pages(position, group)
         if limit is None:
-            low, high = bisect_right(pages.fences.ends, point.key), bisect_right(pages.fences.starts, point.key)
+            low, high = bisect_right(pages.fences.ends, point.key), _reached(point, pages.fences.starts)
             firsts = pages.first_rows
             if low < high:
                 end = firsts[high] if high < len(firsts) else group.rows
@@ -276,6 +309,13 @@ def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
     elif reached:
         file.statistics.files_by_filter += 1
     return slices
+
+
+def _reached(point: Point, starts: Sequence[bytes]) -> int:
+    """Return how many of the ascending starts of ranges are not above all keys of the point."""
+    if point.hashed is not None:
+        return bisect_right(starts, point.key)
+    return len(starts) if point.end is None else bisect_left(starts, point.end)
 
 
 def equal_range(field: Field, column: pa.Array, value: Any, low: int, high: int) -> tuple[int, int]:

@@ -93,16 +93,32 @@ class Reader:
 
     def get(self, state: TableState, key: Sequence[Any], columns: Sequence[str] | None) -> pa.Table:
         """Return all rows of one key, ordered by sort key. Raises as :meth:`scan`, and BadKeyError."""
+        encoded = state.created.codec.encode_key(key)
+        found = self._points.get(state, encoded, columns, self.limits)
+        return found if isinstance(found, pa.Table) else self._beyond_lookup(state, encoded, columns, found)
+
+    def get_encoded(self, state: TableState, key: bytes, columns: Sequence[str] | None) -> pa.Table:
+        """As :meth:`get`, of an encoded key."""
         found = self._points.get(state, key, columns, self.limits)
+        return found if isinstance(found, pa.Table) else self._beyond_lookup(state, key, columns, found)
+
+    def _beyond_lookup(
+        self, state: TableState, key: bytes, columns: Sequence[str] | None, found: TooMuch | SomeHidden
+    ) -> pa.Table:
         if isinstance(found, SomeHidden):
-            return visible_rows(state, columns, lambda bare, names: self.get(bare, key, names))
-        if isinstance(found, TooMuch):
-            wanted = found.request.schema.arrow_of(found.request.names)
-            batches = self._live_rows(found.files, found.request)
-            return pa.Table.from_batches(
-                (exactly(one, wanted) for one in batches if not isinstance(one, Unfiltered)), wanted
-            )
-        return found
+            return visible_rows(state, columns, lambda bare, names: self.get_encoded(bare, key, names))
+        wanted = found.request.schema.arrow_of(found.request.names)
+        batches = self._live_rows(found.files, found.request)
+        return pa.Table.from_batches(
+            (exactly(one, wanted) for one in batches if not isinstance(one, Unfiltered)), wanted
+        )
+
+    def starting_with(self, state: TableState, values: Sequence[Any], columns: Sequence[str]) -> pa.Table | None:
+        """Return all stored rows whose first key fields have these values, in no particular order; None if they are
+        too many for a lookup. Raises as :meth:`get`.
+        """
+        found = self._points.starting_with(state, values, columns, self.limits)
+        return None if isinstance(found, TooMuch) else found
 
     def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,

@@ -32,11 +32,15 @@ if TYPE_CHECKING:
 
 
 class Point(Struct, frozen=True):
-    """One whole row key: encoded, as values of its fields as columns hold them, and hashed for filters."""
+    """One whole row key: encoded, as values of its fields as columns hold them, and hashed for filters.
+
+    Or the first fields of a key, which filters know nothing of; then keys with these fields end before ``end``.
+    """
 
     key: bytes
     values: tuple[Content, ...]
-    hashed: HashedKey
+    hashed: HashedKey | None
+    end: bytes | None = None
 
 
 def point_of(schema: Schema, keys: EncodedRange) -> Point | None:

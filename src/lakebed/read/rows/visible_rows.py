@@ -10,7 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from msgspec.structs import replace
 
+from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.model.row_kinds import KIND, hidden_fields
+from lakebed.model.schema import Schema
 from lakebed.model.state.visibility import unfiltered
 
 if TYPE_CHECKING:
@@ -49,3 +53,13 @@ def visible_rows(state: TableState, columns: Sequence[str] | None, read: Read) -
     rows = read(unfiltered(state), tuple(dict.fromkeys((*names, *predicate.columns))))
     shown = [keep(batch, predicate).select(list(names)) for batch in rows.to_batches()]
     return pa.Table.from_batches(shown, schema.arrow_of(names))
+
+
+def raw_state(state: TableState) -> TableState:
+    """Return the state of a table whose rows are those of all files, before any merge and filter, with their kinds."""
+    schema = state.created
+    if state.merge.takes_markers:
+        kinds = [field for field in hidden_fields(schema) if field.name == KIND]
+        schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
+    bare = unfiltered(state)
+    return replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema))

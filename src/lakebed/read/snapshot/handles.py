@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     import polars as pl
@@ -88,16 +88,17 @@ class TableHandle(ABC, Generic[Rows_co]):
         """Return the handle of one version. A snapshot returns itself, and refuses a later version than its own."""
 
     @abstractmethod
-    def get(
+    def get(  # noqa: PLR0913 - as scan
         self,
         *key: Any,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         raw: bool = False,
         apply: Any = None,
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """Return all rows of one key, by sort key."""
+        """Return all rows of one key, by sort key; or those with values of indexed fields."""
 
     @abstractmethod
     def get_many(  # noqa: PLR0913 - as scan
@@ -116,6 +117,7 @@ class TableHandle(ABC, Generic[Rows_co]):
     def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
         self,
         *ranges: KeyRange,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
@@ -128,7 +130,7 @@ class TableHandle(ABC, Generic[Rows_co]):
         """Return the rows of some ranges as a stream, in key order; a ``with`` block closes it."""
 
     @abstractmethod
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+    def count(self, *ranges: KeyRange, by: Mapping[str, Any] | None = None, exact: bool = False) -> Count:
         """Return the number of rows of some ranges, as an estimate between bounds unless ``exact``."""
 
     @abstractmethod

@@ -17,7 +17,7 @@ and for operations on all rows of a table, such as listing its files.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -38,6 +38,7 @@ from lakebed.read.rows.expressions import condition_of
 from lakebed.read.rows.plan import coarser
 from lakebed.read.rows.prefix_scan import check_depth
 from lakebed.read.rows.row_stream import RowStream, returned_stream
+from lakebed.read.rows.second_key import Values, check_alone
 from lakebed.read.snapshot.handles import TableHandle
 from lakebed.read.snapshot.row_views import raw_choice, selected
 
@@ -82,19 +83,22 @@ class RestrictedReads(TableHandle[RowStream]):
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
         """As :meth:`Readable.snapshot`."""
 
-    def get(
+    def get(  # noqa: PLR0913 - as scan
         self,
         *key: Any,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         raw: bool = False,
         apply: Any = None,
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> pa.Table:
-        """As :meth:`Readable.get`, without ``apply``."""
+        """As :meth:`Readable.get`, without ``apply``; ``by`` has no masked field."""
         _refuse_apply(apply)
         now = self.snapshot(max_staleness, at_least)
-        return now.visible_of(lambda whole, names: whole.get(*key, columns=names, raw=raw), columns, raw=raw)
+        if by is not None:
+            now.values_of(by)
+        return now.visible_of(lambda whole, names: whole.get(*key, by=by, columns=names, raw=raw), columns, raw=raw)
 
     def get_many(  # noqa: PLR0913 - as Readable.get_many
         self,
@@ -114,6 +118,7 @@ class RestrictedReads(TableHandle[RowStream]):
     def scan(  # noqa: PLR0913 - as Readable.scan
         self,
         *ranges: KeyRange,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
@@ -123,22 +128,27 @@ class RestrictedReads(TableHandle[RowStream]):
         max_staleness: float | None = None,
         at_least: int | None = None,
     ) -> RowStream:
-        """As :meth:`Readable.scan`, without ``apply``."""
+        """As :meth:`Readable.scan`, without ``apply``; ``by`` has no masked field."""
         check_whole_number("limit", limit)
         check_flag("reverse", reverse)
         _refuse_apply(apply)
         now = self.snapshot(max_staleness, at_least)
         view = now.view(raw=raw)
         names = view.schema.project(columns)
+        wanted: Sequence[EncodedRange] = view.encoded(ranges)
+        if by is not None:
+            check_alone(raw=raw, apply=None)
+            values = now.values_of(by)
+            wanted, where = now.narrowed(values, wanted), values.conjoined(where)
         predicate = None if where is None else check_where(where, view.schema.arrow)
-        rows = view.rows(view.encoded(ranges), names, where=predicate, limit=limit, reverse=reverse)
+        rows = view.rows(wanted, names, where=predicate, limit=limit, reverse=reverse)
         return returned_stream(rows, now.schema)
 
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+    def count(self, *ranges: KeyRange, by: Mapping[str, Any] | None = None, exact: bool = False) -> Count:
         """As :meth:`Readable.count`; always exact, by a read of the keys: estimates are made from all rows."""
         check_flag("exact", exact)
         now = self.snapshot()
-        with closing(now.scan(*ranges, columns=now.schema.row_key_names[:1])) as stream:
+        with closing(now.scan(*ranges, by=by, columns=now.schema.row_key_names[:1])) as stream:
             return Count(sum(batch.num_rows for batch in stream), exact=True)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
@@ -247,6 +257,26 @@ class RestrictedSnapshot(RestrictedReads):
         copy = rows_copy(self.rows((ALL_KEYS,), names, condition=condition))
         reader = self._whole.reader
         return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), copy)
+
+    def values_of(self, by: Any) -> Values:
+        """Return the values of indexed fields that rows shall have.
+
+        Raises UsageError, BadKeyError; AccessError for a masked field, whose values the rows that are found would tell.
+        """
+        if isinstance(by, Mapping) and by:
+            self.schema.project(tuple(by))
+            for name in by:
+                if name in self._masks:
+                    raise Code.PERMISSION_MISSING(
+                        f"by: {name} is masked for a role of this principal, so no rows are found by it",
+                        permission="READ",
+                    )
+        return Values.of(self._whole.state, by, self.schema.names)
+
+    def narrowed(self, values: Values, ranges: Sequence[EncodedRange]) -> Sequence[EncodedRange]:
+        """Return the parts of the ranges in which rows may have the values."""
+        with evaluating():
+            return self._whole.second_key.narrowed(values, ranges)
 
     # -- the two stages ------------------------------------------------------------------------------------------------
 

@@ -20,16 +20,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from msgspec import structs
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, shown
-from lakebed.model.merge_modes import KEEP_ALL
-from lakebed.model.row_kinds import KIND, hidden_fields
-from lakebed.model.schema import Schema
-from lakebed.model.state.visibility import unfiltered
 from lakebed.read.rows.plan import coarser, plan
 from lakebed.read.rows.row_stream import RowStream, Unfiltered, filtered
+from lakebed.read.rows.visible_rows import raw_state
 
 if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
@@ -40,14 +36,7 @@ if TYPE_CHECKING:
 
 def raw_rows(now: Snapshot) -> Snapshot:
     """Return the rows of all files, before any merge and filter."""
-    schema = now.schema
-    if now.state.merge.takes_markers:
-        kinds = [field for field in hidden_fields(schema) if field.name == KIND]
-        schema = Schema(schema.row_key, schema.sort_key, (*schema.values, *kinds), version=schema.version)
-    bare = unfiltered(now.state)
-    return replace(
-        now, reopening=None, state=structs.replace(bare, merge=KEEP_ALL, schemas=(*bare.schemas[:-1], schema))
-    )
+    return replace(now, reopening=None, state=raw_state(now.state))
 
 
 def raw_choice(now: Snapshot, apply: Any, *, raw: Any, reverse: bool = False) -> Snapshot:

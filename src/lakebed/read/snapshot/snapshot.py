@@ -6,6 +6,7 @@ frame, a relation, a registered table) read the version of the call. Methods imp
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from lakebed.read.snapshot.handles import TableAddress, TableHandle
 from lakebed.storage.telemetry import timed_read
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import duckdb
     import polars as pl
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from lakebed.read.rows.explain import Explanation
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
+    from lakebed.read.rows.second_key import Entries, SecondKey
     from lakebed.storage.contract import Storage
 
 
@@ -60,9 +62,10 @@ class Readable(TableHandle["RowStream"]):
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def get(
+    def get(  # noqa: PLR0913 - as scan
         self,
         *key: Any,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         raw: bool = False,
         apply: str | Function | None = None,
@@ -70,6 +73,9 @@ class Readable(TableHandle["RowStream"]):
         at_least: int | None = None,
     ) -> pa.Table:
         """Return all rows of one key (a value for each row key field), by sort key; an empty table if there are none.
+
+        ``by`` finds rows by the values of indexed fields in place of a key: ``get(by={"tailnum": "N14228"})``, in key
+        order (docs/second-key.md).
 
         ``max_staleness`` accepts a version that was the latest at most that many seconds ago; by default every read
         looks for a newer one. ``at_least`` is a version that :meth:`Table.write` returned, in this process or another:
@@ -81,12 +87,31 @@ class Readable(TableHandle["RowStream"]):
             UsageError: a column that the table does not have.
             NotFoundError: the version does not come within ten seconds.
         """
+        if by is not None:
+            from lakebed.read.rows.second_key import check_alone
+
+            check_alone(raw=raw, apply=apply, key=key)
+            return self._get_by(by, columns, max_staleness, at_least)
         if apply is None and raw is False:
             return self._get(key, columns, max_staleness, at_least)
         from lakebed.read.snapshot.row_views import viewed
 
         now = self.snapshot(max_staleness, at_least)
         rows = viewed(now, lambda view, names: view.reader.get(view.state, key, names), columns, apply, raw=raw)
+        return returned(rows, now.schema)
+
+    @timed_read("get")
+    def _get_by(
+        self, by: Mapping[str, Any], columns: Sequence[str] | None, max_staleness: float | None, at_least: int | None
+    ) -> pa.Table:
+        from lakebed.read.rows.second_key import Values
+
+        now = self.snapshot(max_staleness, at_least)
+        values, names = Values.of(now.state, by), now.schema.project(columns)
+        rows = now.second_key.rows(values, names)
+        if rows is None:
+            planned, predicate = now.planned(now.encoded(()), values.where)
+            rows = now.reader.scan(planned, names, None, where=predicate).read_all()
         return returned(rows, now.schema)
 
     @timed_read("get_many")
@@ -118,6 +143,7 @@ class Readable(TableHandle["RowStream"]):
     def scan(  # noqa: PLR0913 - which rows, what of them, which way, how fresh: each is the caller's choice
         self,
         *ranges: KeyRange,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
@@ -131,6 +157,7 @@ class Readable(TableHandle["RowStream"]):
 
         ``where`` is a predicate in SQL over the columns, named as they are written: ``"n > 3 AND s IS NULL"``. Rows for
         which it is not true are skipped, and do not count for ``limit``. With ``reverse`` the last row comes first.
+        ``by`` keeps only rows with these values of indexed fields (docs/second-key.md).
         ``raw`` gives the rows of all files before any merge, with a column ``__lakebed_kind`` if the table has deletes;
         ``apply`` calls a merge function, itself or by the name of an installed one, over the merged rows of whole keys,
         and ``where``, ``columns`` and ``limit`` apply to its result (:mod:`lakebed.read.snapshot.row_views`).
@@ -153,6 +180,16 @@ class Readable(TableHandle["RowStream"]):
         check_flag("reverse", reverse)
         now = raw_choice(self.snapshot(max_staleness, at_least), apply, raw=raw, reverse=reverse)
         names = now.schema.project(columns)
+        if by is not None:
+            from lakebed.read.rows.second_key import Values, check_alone
+
+            check_alone(raw=raw, apply=apply)
+            values = Values.of(now.state, by)
+            planned, predicate = now.planned(
+                now.second_key.narrowed(values, now.encoded(ranges)), values.conjoined(where)
+            )
+            found = now.reader.scan(planned, names, limit, where=predicate, reverse=reverse)
+            return returned_stream(found, now.schema)
         if apply is not None:
             applied = applied_scan(now, now.encoded(ranges), apply, names=names, where=where, limit=limit)
             return returned_stream(applied, now.schema)
@@ -160,19 +197,23 @@ class Readable(TableHandle["RowStream"]):
         return returned_stream(now.reader.scan(planned, names, limit, where=predicate, reverse=reverse), now.schema)
 
     @timed_read("count")
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+    def count(self, *ranges: KeyRange, by: Mapping[str, Any] | None = None, exact: bool = False) -> Count:
         """Return the number of rows with a key in any of the ranges (all rows if none is given); each counts once.
 
         If a range cuts a file and its summary has no exact rank there, the count is an estimate with the bounds
         ``rows_min`` and ``rows_max``, off by at most 0.1% of the file's rows for each cut. ``exact`` reads the keys
         there instead. If rows of overlapping files are merged by the table's merge mode, or a file has deletes, the
         count is also an estimate, between the rows of one file and those of all; ``exact`` reads and merges the keys of
-        these files. Raises BadKeyError for a range that is inverted or does not fit the key.
+        these files. With ``by``, rows with these values of indexed fields are counted, exactly. Raises BadKeyError for
+        a range that is inverted or does not fit the key.
         """
-        from lakebed.read.rows.counting import count
+        from lakebed.read.rows.counting import Count, count
 
         now = self.snapshot()
         check_flag("exact", exact)
+        if by is not None:
+            with closing(now.scan(*ranges, by=by, columns=now.schema.row_key_names[:1])) as rows:
+                return Count(sum(batch.num_rows for batch in rows), exact=True)
         return count(now.state, now.encoded(ranges), now.reader, None if exact else now.storage)
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:
@@ -348,6 +389,8 @@ class Snapshot(Readable):
     storage: Storage
     reopening: TableAddress | None = field(default=None, repr=False, compare=False)
     """Where the table can be opened again; None: nowhere."""
+    related: Callable[[str], Entries] | None = field(default=None, repr=False, compare=False)
+    """Opens the table with an id, of the same instance; None: no other table is read."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as the location of the table and the version; pins nothing (:mod:`lakebed.table.opening`)."""
@@ -386,6 +429,13 @@ class Snapshot(Readable):
     ) -> pa.Table:
         self.snapshot(max_staleness, at_least)
         return returned(self.reader.get(self.state, key, columns), self.schema)
+
+    @property
+    def second_key(self) -> SecondKey:
+        """The rows by values of indexed fields."""
+        from lakebed.read.rows.second_key import SecondKey
+
+        return SecondKey(self.state, self.reader, self.related)
 
     # -- plans --------------------------------------------------------------------------------------------------
 

@@ -59,19 +59,26 @@ def version_missing(latest: int, version: int, waited_s: float) -> Error:
 class TableVersions:
     """The versions of one table in one process. Safe to use from many threads."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what the versions of a table are read with
         self,
         table_id: str,
         storage: Storage,
         log: Log[TableState, Proposal, Transaction],
         memory_limit_bytes: Callable[[], int],
         reopening: TableAddress | None = None,
+        *,
+        related: Callable[[str], TableVersions] | None = None,
     ) -> None:
-        """``reopening`` is where the table can be opened again; None: nowhere."""
+        """``reopening`` is where the table can be opened again; None: nowhere.
+
+        ``related`` opens other tables by their ids.
+        """
         self.id = table_id
         self.storage = storage
         self.log = log
         self.reopening = reopening
+        self._open = related
+        self._related: dict[str, TableVersions] = {}
         self._memory_limit_bytes = memory_limit_bytes
         self._is_near = storage.locality.near
         self._probed_s: float | None = None
@@ -97,10 +104,19 @@ class TableVersions:
         return state
 
     def _present_state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
-        """As :meth:`state`. Also raises NotFoundError for a dropped table, whose files may still exist."""
+        """As :meth:`state`.
+
+        Also raises NotFoundError for a dropped table, whose files may still exist, and UsageError for an index.
+        """
         state = self._newest(max_staleness) if at_least is None else self.state(max_staleness, at_least)
         if state.dropped:
             raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
+        if state.view is not None and state.view.index is not None:
+            raise Code.ARGUMENT_INVALID(
+                "an index has entries of rows that changed since, so it is not read itself: read its table with by, as "
+                "in get(by={'tailnum': 'N14228'})",
+                table=state.table,
+            )
         return state
 
     def base_state(self) -> TableState:
@@ -267,7 +283,15 @@ class TableVersions:
         return clock.monotonic_s() - self._probed_s <= max_staleness
 
     def _snapshot_of(self, state: TableState) -> Snapshot:
-        return Snapshot(state, self.reader, self.storage, self.reopening)
+        return Snapshot(state, self.reader, self.storage, self.reopening, None if self._open is None else self.related)
+
+    def related(self, table_id: str) -> TableVersions:
+        """Return the versions of another table of the instance, which are kept from read to read."""
+        found = self._related.get(table_id)
+        if found is None:
+            assert self._open is not None
+            found = self._related[table_id] = self._open(table_id)
+        return found
 
     def _state_at(self, version: int, newest: TableState) -> TableState:
         return newest if version == newest.version else self.log.at(version).state

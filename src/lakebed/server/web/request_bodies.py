@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import csv
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote
@@ -43,6 +43,9 @@ KeyValue = Annotated[
     ),
 ]
 Key = Annotated[list[KeyValue], Meta(description="A value for each row key field, in order.")]
+By = Annotated[
+    dict[str, KeyValue], Meta(description="Values of indexed fields, by their names; only rows that have them.")
+]
 Count = Annotated[int, Meta(ge=0, le=2**62)]
 Version = Annotated[int, Meta(ge=0, le=2**62)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
@@ -84,6 +87,15 @@ def key_ranges(schema: Schema, ranges: Sequence[RangeSelection]) -> list[KeyRang
     return [one.of(schema) for one in ranges]
 
 
+def values_by(schema: Schema, by: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return values of fields of a table of this schema, by their names."""
+    if by is None:
+        return None
+    schema.project(tuple(by))
+    fields = schema.by_name
+    return {name: fields[name].parse(one) if isinstance(one, str) else one for name, one in by.items()}
+
+
 def _stem_values(schema: Schema, values: Sequence[Any]) -> tuple[Any, ...]:
     if values and len(values) <= len(schema.row_key):
         last = schema.row_key[len(values) - 1]
@@ -120,9 +132,10 @@ class RowsBody(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class GetBody(RowsBody):
-    """One key, and what of its rows."""
+    """One key, or values of indexed fields, and what of their rows."""
 
-    key: Key
+    key: Key = []
+    by: By | None = None
 
 
 class GetManyBody(RowsBody):
@@ -138,12 +151,14 @@ class ScanBody(RowsBody):
     where: Where | None = None
     limit: Count | None = None
     reverse: bool = False
+    by: By | None = None
 
 
 class CountBody(Struct, forbid_unknown_fields=True):
-    """Key ranges to count the rows of."""
+    """Key ranges to count the rows of, or of those with values of indexed fields."""
 
     ranges: list[RangeSelection] = []
+    by: By | None = None
     exact: bool = False
     at: When | None = None
 

@@ -5,7 +5,7 @@ The methods are those of :class:`lakebed.read.snapshot.snapshot.Readable`, with 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -17,10 +17,11 @@ from lakebed.model.documents import dump
 from lakebed.model.keys import KeyRange
 from lakebed.read.rows.counting import Count
 from lakebed.read.rows.explain import Explanation
+from lakebed.read.rows.second_key import check_alone
 from lakebed.read.snapshot.handles import TableHandle
 from lakebed.table.client.connection import ARROW, JSON, missing, path_with, refused, segment
 from lakebed.table.client.remote_rows import RemoteRows, encoded, table_in
-from lakebed.table.client.request_values import given, key_document, keys_document, ranges_document
+from lakebed.table.client.request_values import by_document, given, key_document, keys_document, ranges_document
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
@@ -46,9 +47,10 @@ class RemoteReads(TableHandle[RemoteRows]):
 
     # -- rows ---------------------------------------------------------------------------------------------------
 
-    def get(
+    def get(  # noqa: PLR0913 - as scan
         self,
         *key: Any,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         raw: bool = False,
         apply: Any = None,
@@ -57,6 +59,9 @@ class RemoteReads(TableHandle[RemoteRows]):
     ) -> pa.Table:
         """Return all rows of one key, ordered by sort key; an empty table if there are none."""
         how = {"columns": names_document(columns), **_view(apply, raw=raw), **_fresh(max_staleness, at_least)}
+        if by is not None:
+            check_alone(raw=raw, apply=apply, key=key)
+            return self._table("get", {"by": by_document(by), **how})
         return self._table("get", {"key": key_document(key), **how})
 
     def get_many(  # noqa: PLR0913 - as Readable.get_many
@@ -88,6 +93,7 @@ class RemoteReads(TableHandle[RemoteRows]):
     def scan(  # noqa: PLR0913 - as Readable.scan
         self,
         *ranges: KeyRange,
+        by: Mapping[str, Any] | None = None,
         columns: Sequence[str] | None = None,
         where: str | None = None,
         limit: int | None = None,
@@ -102,6 +108,7 @@ class RemoteReads(TableHandle[RemoteRows]):
         check_flag("reverse", reverse)
         document = {
             "ranges": ranges_document(ranges),
+            "by": by_document(by),
             "columns": names_document(columns),
             "where": where,
             "limit": limit,
@@ -111,10 +118,10 @@ class RemoteReads(TableHandle[RemoteRows]):
         }
         return rows_of(self._connection, f"{self._path}/scan", self._request(document))
 
-    def count(self, *ranges: KeyRange, exact: bool = False) -> Count:
+    def count(self, *ranges: KeyRange, by: Mapping[str, Any] | None = None, exact: bool = False) -> Count:
         """Return the number of rows with a key in the ranges; an estimate between two bounds unless ``exact``."""
         check_flag("exact", exact)
-        found = self._ask("count", {"ranges": ranges_document(ranges), "exact": exact})
+        found = self._ask("count", {"ranges": ranges_document(ranges), "by": by_document(by), "exact": exact})
         return Count(found["rows"], found["exact"], found["rows_max"] - found["rows"])
 
     def sample(self, rows: int, *, columns: Sequence[str] | None = None, seed: int | None = None) -> pa.Table:

@@ -9,7 +9,7 @@ Errors: BadKeyError for what no key can be, UsageError for a moment that names n
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,15 @@ from lakebed.model.state.time_travel import check_tag, check_time, given_moment
 def key_document(key: Sequence[Any]) -> list[Word]:
     """Return the values of a key, or of its first fields."""
     return [_key_word(value) for value in key]
+
+
+def by_document(by: Any) -> dict[str, Word] | None:
+    """Return values by field."""
+    if by is None:
+        return None
+    if not isinstance(by, Mapping) or not by:
+        raise Code.ARGUMENT_INVALID(f"by = {shown(by)}: must be values by field, such as {{'tailnum': 'N14228'}}")
+    return {name: _key_word(value) for name, value in by.items()}
 
 
 def keys_document(keys: Any) -> list[list[Word]]:

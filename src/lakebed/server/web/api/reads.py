@@ -41,6 +41,7 @@ from lakebed.server.web.request_bodies import (
     column_names,
     json_body,
     key_ranges,
+    values_by,
 )
 from lakebed.server.web.row_answers import ARROW, RowFormat, answer_rows, answer_table, chosen_format
 from lakebed.server.web.waiting import threaded
@@ -76,7 +77,8 @@ async def _answer_get(
     await requested.awaited(request, body.at, body.at_least)
 
     def look_up(table: TableHandle[RowStream]) -> Response[bytes]:
-        return answer_table(table.get(*table.schema.codec.parse(body.key), **_how(body)), form)
+        schema = table.schema
+        return answer_table(table.get(*schema.codec.parse(body.key), by=values_by(schema, body.by), **_how(body)), form)
 
     return await lookups.run(requested.read, body.at, look_up)
 
@@ -156,8 +158,9 @@ async def get_many(
 
 def opened_scan(table: TableHandle[RowStream], body: ScanBody) -> RowStream:
     """Return the rows of a scan."""
-    ranges = key_ranges(table.schema, body.ranges)
-    return table.scan(*ranges, where=body.where, limit=body.limit, reverse=body.reverse, **_how(body))
+    schema = table.schema
+    ranges, by = key_ranges(schema, body.ranges), values_by(schema, body.by)
+    return table.scan(*ranges, by=by, where=body.where, limit=body.limit, reverse=body.reverse, **_how(body))
 
 
 async def _answer_scan(
@@ -212,7 +215,8 @@ async def count(request: AnyRequest, requested: TheTable, data: JSONBody[CountBo
     await requested.awaited(request, data.at, None)
 
     def look_up(found: TableHandle[RowStream]) -> Counted:
-        return found.count(*key_ranges(found.schema, data.ranges), exact=data.exact)
+        schema = found.schema
+        return found.count(*key_ranges(schema, data.ranges), by=values_by(schema, data.by), exact=data.exact)
 
     counted = await anyio.to_thread.run_sync(requested.read, data.at, look_up)
     bounds = {"rows_min": counted.rows_min, "rows_max": counted.rows_max}
