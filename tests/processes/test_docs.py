@@ -33,7 +33,8 @@ PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 OWN_OF_LAKEBED = {
     lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "settings_in_force"}
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
-    Snapshot: {"encoded", "frame", "planned", "point", "reader", "reopening", "rows", "storage", "state"},
+    Snapshot: {"encoded", "frame", "planned", "point", "reader", "reopening", "rows", "storage", "state"}
+    | {"related", "second_key"},
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
     | {"location", "log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes"}
     | {"storage", "table_ids"}
@@ -115,6 +116,7 @@ RUN_BY = {
     "docs/notebook.md": "tests/tables/test_notebook.py",
     "docs/removing.md": "tests/processes/test_docs.py",
     "docs/views.md": "tests/processes/test_docs.py",
+    "docs/second-key.md": "tests/processes/test_docs.py",
     "docs/schemas.md": "tests/pure/test_schema_sources.py",
     "docs/open.md": "tests/service/test_object_gateway.py",  # and tests/interop/test_iceberg_catalog.py
     "docs/service.md": "tests/service/test_loop.py",
@@ -189,6 +191,14 @@ def test_the_code_of_the_page_on_views_gives_what_stands_beside_it(tmp_path):
     first, *others = pages.blocks("docs/views.md", "python")
     first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
     assert sum(pages.run(block, names) for block in (first, *others)) == 15
+
+
+def test_the_code_of_the_page_on_a_second_key_gives_what_stands_beside_it(tmp_path):
+    names = {"pa": pa, "lakebed": lakebed, "Pipeline": Pipeline}
+    names |= {name: getattr(lakebed, name) for name in lakebed.__all__}
+    first, *others = pages.blocks("docs/second-key.md", "python")
+    first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
+    assert sum(pages.run(block, names) for block in (first, *others)) == 6
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

@@ -43,10 +43,11 @@ if TYPE_CHECKING:
 Keys = tuple[str | int, ...]
 """Where in a file a value stands: ``("tables", "readings", "schema")``."""
 
-_TOP = ("settings", "tables", "views", "roles")
+_TOP = ("settings", "tables", "views", "indexes", "roles")
 _OF_ANY = ("merge", "online", "settings", "tags", "filter", "age_off")
 _OF_TABLE = ("schema", *_OF_ANY)
 _OF_VIEW = ("source", "select", "row_key", "sort_key", *_OF_ANY)
+_OF_INDEX = ("table", "on")
 _OF_ROLE = ("permission", "tables", "where", "hidden", "masks")
 
 
@@ -58,6 +59,14 @@ class DeclaredView:
     select: str
     row_key: Sequence[str]
     sort_key: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredIndex:
+    """The table of an index, and its fields."""
+
+    table: str
+    on: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +94,7 @@ class Declaration:
     settings: Mapping[str, Any] | None = None
     tables: Mapping[str, DeclaredTable] = field(default_factory=dict)
     roles: Mapping[str, Role] | None = None
+    indexes: Mapping[str, DeclaredIndex] = field(default_factory=dict)
 
     def wrong(self, keys: Keys, text: str) -> Error:
         """Return the error for a value of the file."""
@@ -111,12 +121,17 @@ def read_declaration(path: Path) -> Declaration:
         if name in declared:
             raise found.wrong(("views", name), "there is a table of that name in the file")
         declared[name] = _view(found, ("views", name), value)
+    indexes = {name: _index(found, ("indexes", name), value) for name, value in groups["indexes"].items()}
+    for name in indexes:
+        if name in declared:
+            raise found.wrong(("indexes", name), "there is a table or view of that name in the file")
     roles = {name: _role(found, ("roles", name), value) for name, value in groups["roles"].items()}
     return Declaration(
         where,
         _settings(found, ("settings",), document.get("settings")),
         declared,
         None if document.get("roles") is None else roles,
+        indexes,
     )
 
 
@@ -132,8 +147,12 @@ def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
     from lakebed.server.security.stored import roles_of
 
     groups: dict[str, dict[str, Any]] = {"tables": {}, "views": {}}
+    indexes: dict[str, dict[str, Any]] = {}
     for name in lake.tables():
         state = lake.table(name).state()
+        indexes |= {index: {"table": name, "on": on} for index, on in lake.indexes(name).items()}
+        if state.view is not None and state.view.index is not None:
+            continue
         found: dict[str, Any]
         if state.view is None:
             group, found = "tables", {"schema": state.created.declaration()}
@@ -152,6 +171,7 @@ def declaration_of(lake: lakebed.Instance) -> dict[str, Any]:
         groups[group][name] = found
     document = {"settings": dict(lake.catalog().defaults), "tables": groups["tables"]}
     document |= {"views": groups["views"]} if groups["views"] else {}
+    document |= {"indexes": dict(sorted(indexes.items()))} if indexes else {}
     roles = {name: role_document(role) for name, role in roles_of(lake.storage).items()}
     return document | ({"roles": roles} if roles else {})
 
@@ -211,6 +231,13 @@ def _view(found: Declaration, keys: Keys, given: Any) -> DeclaredTable:
     view = DeclaredView(given["source"], given["select"], **names)
     merge = _with_place(found, (*keys, "merge"), lambda: mode_of(given.get("merge")))
     return _declared(found, keys, given, DeclaredTable(keys, str(keys[-1]), None, view, merge))
+
+
+def _index(found: Declaration, keys: Keys, given: Any) -> DeclaredIndex:
+    _check_declared_keys(found, keys, given, _OF_INDEX)
+    if not isinstance(given.get("table"), str) or not are_texts(given.get("on") or 0) or not given["on"]:
+        raise found.wrong(keys, "an index has a table, its name, and on, a list of columns of it, such as [tailnum]")
+    return DeclaredIndex(given["table"], given["on"])
 
 
 def _declared(found: Declaration, keys: Keys, given: Any, table: DeclaredTable) -> DeclaredTable:
@@ -390,10 +417,12 @@ def _plan(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> I
             yield from _table_changes(lake, wanted, declaration, prune=prune)
         else:
             yield from _creation(lake, wanted, declaration)
+    for name, index in declaration.indexes.items():
+        yield from _index_changes(lake, name, index, declaration)
     yield from _role_changes(lake, declaration, prune=prune)
     if prune:
         for name in there:
-            if name not in declaration.tables:
+            if name not in declaration.tables and name not in declaration.indexes:
                 yield PlannedChange(f"drop table {name} and its rows", partial(lake.drop_table, name), loses=True)
 
 
@@ -472,6 +501,21 @@ def _check_view(lake: lakebed.Instance, wanted: DeclaredTable, declaration: Decl
             f"the view is of {found[0]}, by the query {found[1]!r}, with the row key {', '.join(keys[0])} and the sort "
             f"key {', '.join(keys[1]) or '(none)'}; this cannot be changed: drop the view, and apply again",
         )
+
+
+def _index_changes(
+    lake: lakebed.Instance, name: str, index: DeclaredIndex, declaration: Declaration
+) -> Iterator[PlannedChange]:
+    there = name in lake.tables()
+    if index.table not in declaration.tables and index.table not in lake.tables():
+        text = f"there is no table {index.table}, and none is declared"
+        raise declaration.wrong(("indexes", name, "table"), text)
+    if there and (index.table not in lake.tables() or lake.indexes(index.table).get(name) != list(index.on)):
+        text = f"{name} is something else, which cannot be changed: drop it, and apply again"
+        raise declaration.wrong(("indexes", name), text)
+    if not there:
+        text = f"create index {name} of {index.table}: {', '.join(index.on)}"
+        yield PlannedChange(text, partial(lake.create_index, name, table=index.table, on=index.on))
 
 
 def _differs(change: FilterChange, state: TableState) -> bool:

@@ -17,7 +17,7 @@ import click
 from msgspec import Struct
 
 from lakebed.cli import completions
-from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, remember
+from lakebed.cli.grammar import KEY, KEY_WORD, WholeNumber, name_value, remember
 from lakebed.cli.render import FORMATS, check_terminal
 from lakebed.errors import BadKeyError, Code
 
@@ -152,6 +152,23 @@ def ranges(function: Callable[..., None]) -> Callable[..., None]:
 
 def _key(*names: str, help: str, multiple: bool = False) -> Decorator:
     return click.option(*names, metavar="KEY...", type=KEY, multiple=multiple, help=help)
+
+
+by = click.option(
+    "--by",
+    metavar="NAME=VALUE",
+    type=name_value,
+    multiple=True,
+    help="Only rows with this value of an indexed column. May be repeated.",
+)
+
+
+def values_by(pairs: Sequence[tuple[str, str]], schema: Schema) -> dict[str, Any] | None:
+    """Return the values of indexed columns; None if none is given. Raises UsageError, BadKeyError."""
+    if not pairs:
+        return None
+    schema.project([name for name, _ in pairs])
+    return {name: schema.by_name[name].parse(text) for name, text in pairs}
 
 
 def row_choice(function: Callable[..., None]) -> Callable[..., None]:

@@ -39,11 +39,19 @@ if TYPE_CHECKING:
 @options.table
 @options.key
 @options.file("--keys", "In place of KEY: a text file, one key a line, as in CSV.")
+@options.by
 @options.columns
 @options.at
 @options.row_format
 def get(
-    cli: Invocation, *, table: str, key: tuple[str, ...], keys: Path | None, columns: tuple[str, ...], at: str | None
+    cli: Invocation,
+    *,
+    table: str,
+    key: tuple[str, ...],
+    keys: Path | None,
+    by: tuple[tuple[str, str], ...],
+    columns: tuple[str, ...],
+    at: str | None,
 ) -> None:
     """Print all rows of a key, or of many keys.
 
@@ -51,10 +59,13 @@ def get(
     in ISO 8601 (without an offset: UTC). A word that begins with a minus sign and is not a number needs `--` before it.
     Rows of many keys are printed in key order, those of a repeated key once.
     """
-    options.check_one({"KEY": key, "--keys": keys})
+    options.check_one({"KEY": key, "--keys": keys, "--by": by})
     snapshot = cli.snapshot(table, at)
     wanted = options.names(columns)
-    if keys is None:
+    if by:
+        found = snapshot.get(by=options.values_by(by, snapshot.schema), columns=wanted)
+        _print_table(found, cli.out, "no rows with these values")
+    elif keys is None:
         found = snapshot.get(*snapshot.schema.codec.parse(key), columns=wanted)
         _print_table(found, cli.out, "no rows with that key")
     else:
@@ -70,10 +81,18 @@ def _print_table(rows: pa.Table, out: Output, nothing: str) -> None:
 
 @command
 @options.table
+@options.by
 @options.row_choice
 @options.row_format
 def scan(
-    cli: Invocation, *, table: str, ranges: options.Ranges, columns: tuple[str, ...], at: str | None, **how: Any
+    cli: Invocation,
+    *,
+    table: str,
+    by: tuple[tuple[str, str], ...],
+    ranges: options.Ranges,
+    columns: tuple[str, ...],
+    at: str | None,
+    **how: Any,
 ) -> None:
     """Print rows in key order.
 
@@ -83,8 +102,9 @@ def scan(
     """
     snapshot = cli.snapshot(table, at)
     wanted = ranges.of(snapshot.schema)
+    how["by"] = options.values_by(by, snapshot.schema)
     with snapshot.scan(*wanted, columns=options.names(columns), **how) as stream, _progress(f"scan {table}") as bar:
-        total = None if bar is None or how["where"] else _expected(snapshot, wanted, how["limit"])
+        total = None if bar is None or how["where"] or by else _expected(snapshot, wanted, how["limit"])
         if not cli.out.rows(stream.schema, _shown_on_bar(stream, bar, total)):
             cli.out.note("no rows there")
 
@@ -118,16 +138,26 @@ def _shown_on_bar(
 @command
 @options.table
 @options.ranges
+@options.by
 @click.option("--exact", is_flag=True, help="Read keys instead of estimating.")
 @options.at
-def count(cli: Invocation, *, table: str, ranges: options.Ranges, exact: bool, at: str | None) -> None:
+def count(
+    cli: Invocation,
+    *,
+    table: str,
+    ranges: options.Ranges,
+    by: tuple[tuple[str, str], ...],
+    exact: bool,
+    at: str | None,
+) -> None:
     """Count rows.
 
     All rows, or those of the ranges given, as to scan. Where a range cuts a file, the count is an estimate (~) that is
     off by at most 0.1% of the file's rows at each end; --exact reads the keys there.
     """
     snapshot = cli.snapshot(table, at)
-    found = snapshot.count(*ranges.of(snapshot.schema), exact=exact)
+    schema = snapshot.schema
+    found = snapshot.count(*ranges.of(schema), by=options.values_by(by, schema), exact=exact)
     document = {"table": table, "version": snapshot.version, "rows": found.rows, "exact": found.exact}
     document |= {"rows_min": found.rows_min, "rows_max": found.rows_max}
     cli.out.document(document, [f"{'' if found.exact else ABOUT}{found.rows}"])

@@ -186,7 +186,8 @@ def _show_lines(document: dict[str, Any], schema: lakebed.Schema) -> list[str]:
         lines.append(f"rows with equal keys: {_mode_text(document['merge'])}")
     lines += filter_lines(document)
     if document["view"] is not None:
-        lines.append(f"a view of table {document['view']['table']}, at its version {document['view']['version']}")
+        what = "an index" if "index" in document["view"] else "a view"
+        lines.append(f"{what} of table {document['view']['table']}, at its version {document['view']['version']}")
     for group, fields in (("row key", schema.row_key), ("sort key", schema.sort_key), ("values", schema.values)):
         lines += [f"{group}:"] if fields else []
         lines += [f"  {f.name.ljust(width)}  {name_of(f.returned_type)}{_remark(f)}" for f in fields]

@@ -155,6 +155,11 @@ class Maintenance:
         from lakebed.upkeep.view_feed import refresh, view_source
 
         with self.tracked(WorkKind.REFRESH) as run:
+            fed = self.table.state().view
+            if fed is not None and fed.index is not None:
+                from lakebed.upkeep.index_feed import feed_index
+
+                return run.reported(feed_index(self.table, self.instance.named(fed.table), anew=anew))
             source = self.instance.named(view_source(self.table).table)
             shuffler, call = self.executor.shuffler, TableCall(self.table, self.place)
             backfill = None if shuffler is None else partial(shuffler.backfill, call, source)

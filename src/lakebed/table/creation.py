@@ -18,11 +18,12 @@ from lakebed.errors import Code
 from lakebed.files.merging.custom_functions import check as check_custom
 from lakebed.model import settings, types
 from lakebed.model.checks import TABLE_NAME, shown
-from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode
+from lakebed.model.merge_modes import KEEP_ALL, Latest, MergeMode, check_mode
 from lakebed.model.published_types import unpublished
 from lakebed.model.schema import HIDDEN_ID_MIN, Schema
-from lakebed.model.state.table_state import ViewSource
-from lakebed.model.state.transactions import CreateTable, ProposeSchema
+from lakebed.model.state.table_state import IndexCoverage, ViewSource
+from lakebed.model.state.transactions import AddIndex, CreateTable, ProposeSchema
+from lakebed.model.state.transactions.resolution import Rejected
 from lakebed.model.state.transactions.schema_changes import AlterSchema
 
 if TYPE_CHECKING:
@@ -110,6 +111,32 @@ def new_view(  # noqa: PLR0913 - what a view is made of
             condition,
         )
     return structs.replace(created, view=ViewSource(source.table, select, 0, known.version))
+
+
+def new_index(
+    table_id: str, source: TableState, on: Sequence[str], own: Mapping[str, Any]
+) -> tuple[CreateTable, AddIndex]:
+    """Return the creation of the table with the entries of an index, and the change of the table that it is of.
+
+    Raises UsageError, RejectedError.
+    """
+    from lakebed.read.rows.second_key import entry_schema
+
+    if isinstance(on, str) or not on:
+        raise Code.ARGUMENT_INVALID(f"on = {shown(on)}: must be a list of fields, such as ['tailnum']")
+    schema = source.created
+    fields = [schema.by_name[name] for name in schema.project(tuple(on))]
+    if len({field.id for field in fields}) != len(fields):
+        raise Code.ARGUMENT_INVALID(f"on = {shown(on)}: a field is named twice")
+    added = AddIndex(table_id, tuple(field.id for field in fields))
+    refused = added.resolve(source)
+    if isinstance(refused, Rejected):
+        raise refused.code(refused.reason, **refused.facts)
+    # Entries are found by the first fields of their keys, of which a filter on whole keys knows nothing.
+    created = new_table(table_id, entry_schema(schema, fields), (), {"bloom_fpp": 0.5, **own}, Latest())
+    others = tuple(field.id for field in schema.row_key if field not in fields)
+    coverage = IndexCoverage(added.fields, others)
+    return structs.replace(created, view=ViewSource(source.table, "", 0, schema.version, coverage)), added
 
 
 def checked_mode(mode: Any, schema: Schema) -> MergeMode:

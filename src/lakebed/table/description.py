@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import to_builtins
 
 from lakebed.model.row_filters import age_field
 from lakebed.model.state.sums import file_sizes, table_rows, unreferenced_files
@@ -21,7 +21,8 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
     """Return the latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
     state = table.state()
     rows, error_rows = table_rows(state)
-    if state.filter_version or not state.merge.keeps_all:
+    is_index = state.view is not None and state.view.index is not None
+    if not is_index and (state.filter_version or not state.merge.keeps_all):
         # The files have other rows than the table.
         counted = table.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows
@@ -44,7 +45,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
         "schema": state.created.to_json(),
         "merge": state.merge.document(),
         **filter_document(state),
-        "view": None if state.view is None else structs.asdict(state.view),
+        "view": None if state.view is None else to_builtins(state.view),
     }
 
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from lakebed import clock
-from lakebed.errors import Code, Error, ExistsError
+from lakebed.errors import Code, Error, ExistsError, NotFoundError
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.locations import connect_logs
 from lakebed.log.log import Log
@@ -41,7 +42,7 @@ from lakebed.model.state.catalog import (
     decode_change,
 )
 from lakebed.model.state.machine import CATALOG
-from lakebed.model.state.transactions import CreateTable, DropTable
+from lakebed.model.state.transactions import CreateTable, DropIndex, DropTable
 from lakebed.model.wording import did_you_mean
 from lakebed.read.snapshot.handles import Address, TableNames
 from lakebed.table.table import Table
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from lakebed.model.state.catalog import CatalogState, CatalogTable
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.read.snapshot.snapshot import Snapshot
+    from lakebed.read.snapshot.versions import TableVersions
     from lakebed.read.sql.limited import LimitedRows
     from lakebed.read.sql.query import SqlEngine
     from lakebed.storage.contract import Storage
@@ -98,6 +100,7 @@ class Instance(TableNames[Table]):
             commits=commits,
             tracker=lambda: self.tracker,
             address=address,
+            related=self._related,
         )
         self._tables: WeakValueDictionary[str, Table] = WeakValueDictionary()
         self._recent: OrderedDict[str, Table] = OrderedDict()
@@ -219,6 +222,49 @@ class Instance(TableNames[Table]):
         )
         return self._register(name, created, online=True)
 
+    def create_index(
+        self, name: str, *, table: str, on: Sequence[str], settings: Mapping[str, Any] | None = None
+    ) -> Table:
+        """Make an index of the fields ``on`` of a table: ``table.get(by=…)`` then finds rows by their values.
+
+        Its entries are the rows of a table of this name, which is maintained as any other, and fed by
+        :meth:`lakebed.Pipeline.refresh`. Until it is fed, reads by these fields read all rows. Writes go on
+        meanwhile.
+
+        Raises:
+            NotFoundError: there is no such table.
+            ExistsError: the name is taken.
+            UsageError: a field that the table does not have, or ``on`` is empty.
+            RejectedError: rows of the table are computed by its merge mode, a field has no order, or the table has an
+                index of these fields.
+        """
+        from lakebed.table.creation import check_name, new_index
+
+        check_name(name)
+        source = self.table(table)
+        created, added = new_index(clock.new_id(), source.state(), on, {} if settings is None else settings)
+        index = self._register(name, created, online=True)
+        try:
+            source.commit(added)
+        except Error:
+            self.drop_table(name)
+            raise
+        return index
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index; its table keeps its rows. Raises NotFoundError, and UsageError if it is no index."""
+        fed = self.table(name).state().view
+        if fed is None or fed.index is None:
+            raise Code.ARGUMENT_INVALID(f"{name} is no index; use drop_table", table=name)
+        self.drop_table(name)
+
+    def indexes(self, table: str) -> dict[str, list[str]]:
+        """Return the indexes of a table by their names: their fields, in order. Raises NotFoundError."""
+        state, names = self.table(table).state(), self.known_tables()
+        known = {field.id: field.name for field in state.created.fields}
+        found = {names.get(one.table, one.table): [known[field] for field in one.fields] for one in state.indexes}
+        return dict(sorted(found.items()))
+
     def table(self, name: str) -> Table:
         """Return the table of that name. Raises NotFoundError if there is none."""
         registered = self._find(name)
@@ -252,6 +298,13 @@ class Instance(TableNames[Table]):
         """
         registered = self._find(name)
         table = self._handle(registered.id, name)
+        state = table.state()
+        for index in state.indexes:
+            if (known := self._catalog.head.state.tables.get(index.table)) is not None:
+                self.drop_table(known.name)
+        if state.view is not None and state.view.index is not None:
+            with suppress(NotFoundError):
+                self.named(state.view.table).commit(DropIndex(registered.id))
         self._change(PurgeTable(registered.id), name)
         try:
             finish_drop(table)
@@ -478,6 +531,10 @@ class Instance(TableNames[Table]):
             if len(self._recent) > TABLES_RECENT_MAX:
                 self._recent.popitem(last=False)
             return table
+
+    def _related(self, table_id: str) -> TableVersions:
+        """Return the versions of a table with a name; no request."""
+        return self._handle(table_id, self.known_tables().get(table_id) or table_id).versions
 
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)

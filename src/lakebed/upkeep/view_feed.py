@@ -105,10 +105,14 @@ class RefreshReport(WorkReport):
 
 
 def view_source(view: Table) -> ViewSource:
-    """Return the source of a view. Raises UsageError for a table that is not a view."""
+    """Return the source of a view. Raises UsageError for a table that is no view, and for an index."""
     fed = view.state().view
     if fed is None:
         raise Code.ARGUMENT_INVALID(f"table {view.name} is no view; make one with create_view_table", table=view.name)
+    if fed.index is not None:
+        raise Code.ARGUMENT_INVALID(
+            f"{view.name} is an index: use `lakebed index refresh`, or Pipeline.refresh", table=view.name
+        )
     return fed
 
 
