@@ -177,11 +177,11 @@ def of_fields(change: Change, names: set[str], data: st.DataObject) -> Change:
 def test_the_first_rows_of_many_files_are_those_of_the_merged_ones(kind, way):
     """Each file has about the first rows; deletes of most of them must not make the read stop early."""
     table = MergingTable(Latest(), page_rows=3)
-    keys = [f"k{number:03d}" for number in range(60)]
+    keys = [f"k{number:03d}" for number in range(36)]
     table.arrive([Change(key, 0, {"a": 0, "b": None}) for key in keys])
     for file in range(1, 8):
         values = {} if kind is RowKind.DELETE else {"a": file, "b": None}
-        table.arrive([Change(key, 0, values, kind) for key in keys[file : 50 : file % 3 + 1]])
+        table.arrive([Change(key, 0, values, kind) for key in keys[file : 30 : file % 3 + 1]])
     rows = table.rows()
     with reading_by(table.table, way):
         for limit in (2, 20):

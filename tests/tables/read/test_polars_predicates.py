@@ -26,7 +26,7 @@ from lakebed.read.adapters.polars import lazy_frame
 from lakebed.read.rows.conditions import narrow
 from lakebed.read.rows.page_bounds import BoundedColumns
 
-PREDICATES, NIGHTLY = 50, 2000
+PREDICATES, NIGHTLY = 25, 2000
 """Of each type of key: 900 in all, and 36,000 in the nightly run."""
 
 NOON = dt.datetime(2026, 1, 1, 12)  # noqa: DTZ001 - a local time
