@@ -25,7 +25,6 @@ from lakebed.errors import DamagedError, Error, UnsupportedFormatError
 from lakebed.log import entry
 from lakebed.log.log_limits import LogLimits
 from lakebed.model.files import hook_of_delivered
-from lakebed.model.state import reference_lists
 from lakebed.read.inspect.history import CopyKind, read_copies, record_copy
 from lakebed.read.inspect.hooks import DamagedHook, add_hook, checked_hook, read_delivered, read_hooks
 from lakebed.read.snapshot.pins import Pin, read_pins
@@ -76,17 +75,15 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     root = tmp_path_factory.mktemp("documents") / "lake"
     lake = lakebed.create(str(root))
     storage = lake.storage
-    with pytest.MonkeyPatch.context() as small:
-        small.setattr(reference_lists, "INLINE_MAX", 0)
-        table = lake.create_table("t", Schema({"k": "int64"}, values={"level": "int64"}), split_points=[(5,)])
-        table.log.limits = LogLimits(inline_bytes=0)
-        for start in range(3):
-            table.write(pa.table({"k": range(start, 9), "level": range(start, 9)}))
-        table.tag("first")
-        table.set(publish="iceberg")
-        publish(table)
-        table.log.wait_for_checkpoint()
-        table.log.checkpoints.write(table.log.head)
+    table = lake.create_table("t", Schema({"k": "int64"}, values={"level": "int64"}), split_points=[(5,)])
+    table.log.limits = LogLimits(inline_bytes=0, inline_references=0)
+    for start in range(3):
+        table.write(pa.table({"k": range(start, 9), "level": range(start, 9)}))
+    table.tag("first")
+    table.set(publish="iceberg")
+    publish(table)
+    table.log.wait_for_checkpoint()
+    table.log.checkpoints.write(table.log.head)
     table.log.backend.advance_log_start(0, 1)
     create_role(storage, ROLE)
     create_token(storage, "ann", ["clerk"], ["t"], NOW)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import lakebed
 from lakebed import Error, Schema, SchemaMismatchError, clock
+from lakebed.files.parquet import row_groups
 from lakebed.model import types, validity
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.upkeep.compaction.run import compact as compaction
@@ -184,13 +185,13 @@ def test_a_submitted_file_is_given_up_by_name_and_the_others_are_ingested(tmp_pa
     assert table.scan().read_all().column("v").to_pylist() == ["a", "b"]
 
 
-def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.files.parquet.row_groups.BATCH_ROWS", 2)
+def test_a_sorted_file_is_not_attached_and_its_row_is_counted_from_its_beginning(tmp_path):
     schema = Schema({"k": "int64"}, {}, {"v": "string"})
     path = tmp_path / "sorted.parquet"
-    columns = [pa.array([1, 2, 3]), BAD]
+    before = row_groups.BATCH_ROWS
+    columns = [pa.array(range(before + len(BAD))), pa.concat_arrays([pa.array(["a"] * before), BAD])]
     pq.write_table(pa.Table.from_arrays(columns, schema=schema.arrow), path)
-    with pytest.raises(SchemaMismatchError, match=r"^far.parquet: column v .* not UTF-8; row 2: .*a.\\xff"):
+    with pytest.raises(SchemaMismatchError, match=rf"^far.parquet: column v .* not UTF-8; row {before + 2}: .*a.\\xff"):
         check_sorted(path, [schema], (), "far.parquet")
 
 

@@ -19,8 +19,8 @@ from lakebed import KeyRange, Schema, aio, clock
 from lakebed.errors import Code
 from lakebed.model.schema import Field, Generated
 from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
-from lakebed.read.snapshot import versions
 from tests.adversarial.tables import assert_whole
+from tests.clocks import skip_sleeps
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"at": "timestamp[us, tz=UTC]"}, {"v": "double", "s": "string"})
 AWARE = dt.datetime(2026, 1, 31, 12, tzinfo=dt.UTC)
@@ -305,7 +305,7 @@ def run(coroutine):
 @pytest.fixture
 def instance(monkeypatch, tmp_path):
     # Disables the wait for a version that does not exist yet.
-    monkeypatch.setattr(versions, "WAIT_S", 0.0)
+    skip_sleeps(monkeypatch)
     monkeypatch.chdir(tmp_path)
     made = lakebed.create(f"memory://{clock.random_token()}")
     made.create_table("t", SCHEMA).write(rows())

@@ -11,14 +11,13 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
-from lakebed.log.backends import dynamodb
 from lakebed.log.backends.dynamodb import PART_BYTES, DynamoTable, NoAnswerError, check_answer, connect_dynamodb
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.log_processes import LogProcesses
 from lakebed.testing.logs import LogConformance, LogUrl
 from lakebed.upkeep.retention.orphans import delete_dropped
-from tests.clocks import set_clock
+from tests.clocks import set_clock, skip_sleeps
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -95,11 +94,11 @@ def test_reads_are_repeated_while_the_service_fails(s3_server, spoilt, log, stat
     assert log.get(1) == b"one"
 
 
-def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log, monkeypatch):
-    monkeypatch.setattr(dynamodb, "PART_BYTES", 10)
-    assert log.create(1, b"a" * 95) is PutOutcome.CREATED
-    assert log.create(1, b"b" * 95) is PutOutcome.EXISTS
-    assert log.get(1) == b"a" * 95
+def test_a_large_entry_that_lost_its_race_leaves_the_winner_whole(log):
+    size = 9 * PART_BYTES + 5
+    assert log.create(1, b"a" * size) is PutOutcome.CREATED
+    assert log.create(1, b"b" * size) is PutOutcome.EXISTS
+    assert log.get(1) == b"a" * size
     log.advance_log_start(0, 1)
     log.remove([1])
     assert log.get(1) is None
@@ -136,7 +135,7 @@ def test_a_url_that_means_no_table_is_refused(url, message):
 
 
 def test_a_service_that_is_not_there_is_named(monkeypatch):
-    monkeypatch.setattr("lakebed.storage.retries.ATTEMPTS_MAX", 1)
+    skip_sleeps(monkeypatch)
     options = {"aws_access_key_id": "x", "aws_secret_access_key": "y"}
     logs = connect_dynamodb("dynamodb://table?region=r&endpoint_url=http://127.0.0.1:9", "0192aaaa-1", options)
     with pytest.raises(StorageError, match="dynamodb://table") as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -221,8 +222,8 @@ def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQue
 # -- services that come and go -------------------------------------------------------------------------------------
 
 
-def put_query(lake: Any, number: int | None = 1, **asked: Any) -> SubmittedQuery:
-    """A query as a service leaves it that died in its attempt of this number."""
+def put_query(lake: Any, number: int | None = 1, *, age_s: float = 0.0, **asked: Any) -> SubmittedQuery:
+    """A query as a service leaves it that died in its attempt of this number, so many seconds ago."""
     query = SubmittedQuery(
         id=clock.new_id(),
         submitted_by="local",
@@ -235,7 +236,11 @@ def put_query(lake: Any, number: int | None = 1, **asked: Any) -> SubmittedQuery
     objects = QueryObjects(lake.storage)
     objects.submit(query)
     for attempt in range(1, (number or 0) + 1):
-        assert objects.claim(query.id, attempt_of(attempt))
+        made = attempt_of(attempt)
+        then = made.updated_at - timedelta(seconds=age_s)
+        assert objects.claim(query.id, structs.replace(made, updated_at=then))
+        path = lake.storage.folder / query_object(query.id, f"attempt-{attempt:03d}.json")
+        os.utime(path, (then.timestamp(), then.timestamp()))
     return query
 
 
@@ -243,25 +248,20 @@ def attempt_of(number: int) -> QueryAttempt:
     return QueryAttempt(number=number, token=f"t{number}", where=RunPlace("h", "p"), updated_at=clock.now())
 
 
-def test_a_query_whose_service_died_is_taken_over(
-    lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = put_query(lake, scan=scan_of(lake))
+def test_a_query_whose_service_died_is_taken_over(lake: Any, queries: SubmittedQueries) -> None:
+    recent = put_query(lake, age_s=submitted_queries.LOST_S - 20, scan=scan_of(lake))
     queries.look()
-    assert queries.state(query).attempt == 1, "its service may live"
-    monkeypatch.setattr(submitted_queries, "LOST_S", -1.0)
+    assert queries.state(recent).attempt == 1, "its service may live"
+    QueryObjects(lake.storage).delete(recent.id)
+    query = put_query(lake, age_s=submitted_queries.LOST_S + 1, scan=scan_of(lake))
     assert queries.state(query).state == "lost"
     queries.look()
-    monkeypatch.undo()
     state = ended(queries, query.id)
     assert (state.state, state.attempt, state.rows) == ("completed", 2, COUNT)
 
 
-def test_a_query_that_services_die_of_fails(
-    lake: Any, queries: SubmittedQueries, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    query = put_query(lake, 3, scan=scan_of(lake))
-    monkeypatch.setattr(submitted_queries, "LOST_S", -1.0)
+def test_a_query_that_services_die_of_fails(lake: Any, queries: SubmittedQueries) -> None:
+    query = put_query(lake, 3, age_s=submitted_queries.LOST_S + 1, scan=scan_of(lake))
     queries.look()
     assert queries.state(query).state == "failed"
 

@@ -8,13 +8,13 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.log.backends.objects import ObjectLogs
-from lakebed.log.tail import LogTail
 from lakebed.model.files import data_name, summary_name
 from lakebed.read.inspect.verification import numbering
 from lakebed.read.rows.summaries import load_summaries
 from lakebed.table.table import Table
-from lakebed.testing.faults import CountingStorage
+from lakebed.testing.faults import CountingStorage, Meanwhile
 from tests.tables.cases import compact
+from tests.tables.retention.cases import through
 
 FILES = 5
 
@@ -81,16 +81,11 @@ def test_a_log_at_a_url_of_its_own_is_verified_there(tmp_path):
     assert kinds(table.verify()) == [("foreign", False)]
 
 
-def test_a_checkpoint_that_this_process_is_writing_is_not_missing(monkeypatch):
-    write, may_write = LogTail._write_checkpoint, threading.Event()
-
-    def write_late(tail, head):
-        may_write.wait(120)
-        write(tail, head)
-
-    monkeypatch.setattr(LogTail, "_write_checkpoint", write_late)
+def test_a_checkpoint_that_this_process_is_writing_is_not_missing():
+    may_write = threading.Event()
     made = lakebed.create(f"memory://{clock.random_token()}")
-    table = made.create_table("t", Schema({"k": "string"}))
+    late = Meanwhile(made.storage, "replace", "tables/*/checkpoints/*", lambda: may_write.wait(120))
+    table = through(made, late).create_table("t", Schema({"k": "string"}))
     threading.Timer(0.1, may_write.set).start()
     assert table.verify().findings == ()
 

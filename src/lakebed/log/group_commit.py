@@ -82,7 +82,7 @@ def validate(
             continue
         changes = resolved if isinstance(resolved, tuple) else (resolved,)
         try:
-            encoded = [machine.encode(change) for change in changes]
+            encoded = [machine.encode(change, limits.inline_references) for change in changes]
         except UsageError as error:
             # A value that the format does not allow; the others in the group are not affected.
             outcomes[ticket] = NotCommitted(Code.PROPOSAL_INVALID, error.message)

@@ -9,6 +9,8 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from lakebed.model.state.reference_lists import INLINE_MAX
+
 
 class LogLimits(Struct, frozen=True):
     """The limits of one log in this process; they bound time and memory, and no correctness depends on them."""
@@ -50,6 +52,9 @@ class LogLimits(Struct, frozen=True):
 
     inline_bytes: int = 128 * 1024
     """Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
+
+    inline_references: int = INLINE_MAX
+    """References of one list that lie in the line of a transaction; more are in a sidecar."""
 
     segment_age: timedelta = timedelta(days=1)
     """The greatest age from which a segment that no manifest names is deleted. A younger one may await its manifest."""

@@ -251,20 +251,28 @@ SAMPLE_ROWS = 16_384
 """Keys sampled from a row group: a share of an eighth is then known to about 3%."""
 
 
-def chosen_groups(groups: Sequence[SourceGroup]) -> list[int]:
-    """Return the positions of the row groups to sample: all, or as many as SAMPLE_BYTES allow, spread evenly."""
+def chosen_groups(groups: Sequence[SourceGroup], sample_bytes: int = SAMPLE_BYTES) -> list[int]:
+    """Return the positions of the row groups to sample: all, or as many as ``sample_bytes`` allow, spread evenly."""
     total = sum(group.key_bytes for group in groups)
-    if total <= SAMPLE_BYTES:
+    if total <= sample_bytes:
         return list(range(len(groups)))
-    count = max(1, len(groups) * SAMPLE_BYTES // total)
+    count = max(1, len(groups) * sample_bytes // total)
     return [(2 * i + 1) * len(groups) // (2 * count) for i in range(count)]
 
 
-def sample_keys(
-    file: Source, group: SourceGroup, conformer: Conformer, keyed: Schema, home: Storage
+def sample_keys(  # noqa: PLR0913 - a row group, and how its keys are read
+    file: Source,
+    group: SourceGroup,
+    conformer: Conformer,
+    keyed: Schema,
+    home: Storage,
+    *,
+    sample_rows: int = SAMPLE_ROWS,
 ) -> tuple[bytes, ...]:
-    """Return keys of a row group at even distances, in the schema ``keyed``, whose row key is row key and sort key."""
-    step = max(1, group.rows // SAMPLE_ROWS)
+    """Return keys of a row group, at least ``sample_rows`` or all, at even distances, in the schema ``keyed``, whose
+    row key is row key and sort key.
+    """
+    step = max(1, group.rows // sample_rows)
     names = list(conformer.schema.sort_names)
     keys: list[bytes] = []
     passed = 0

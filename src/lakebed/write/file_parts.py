@@ -83,14 +83,24 @@ def _formats(files: Sequence[Source], home: Storage, options: ReadingOptions) ->
         return list(pool.map(lambda file: format_of(input_file(file.url, home), options), files))
 
 
-def divided(files: Sequence[Source], home: Storage, options: ReadingOptions, *, part_bytes: int) -> list[SourcePart]:
-    """Return the parts for the tasks, in the order of the files; parts have about ``part_bytes``."""
+def divided(
+    files: Sequence[Source],
+    home: Storage,
+    options: ReadingOptions,
+    *,
+    part_bytes: int,
+    sample_bytes: int = _SAMPLE_BYTES,
+) -> list[SourcePart]:
+    """Return the parts for the tasks, in the order of the files; parts have about ``part_bytes``.
+
+    Whether a file may be divided is decided by its first ``sample_bytes``.
+    """
     parts: list[SourcePart] = []
     kinds = _formats(files, home, options)
     check_options(zip((file.url for file in files), kinds, strict=True), options)
     for file, kind in _not_blank(list(zip(files, kinds, strict=True)), home):
         count = -(-file.size_bytes // part_bytes)
-        if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options):
+        if count < 2 or not _may_be_divided(input_file(file.url, home), kind, options, sample_bytes):
             parts.append(SourcePart(file, kind.is_text))
             continue
         ends = [file.size_bytes * number // count for number in range(count + 1)]
@@ -117,11 +127,11 @@ def part_columns(
         return [columns for one in found for columns in one]
 
 
-def _may_be_divided(file: InputFile, kind: FileFormat, options: ReadingOptions) -> bool:
+def _may_be_divided(file: InputFile, kind: FileFormat, options: ReadingOptions, sample_bytes: int) -> bool:
     with reading(file):
         if not kind.is_text or file.compression() is not None:
             return False
-        sample, _ = file.sample(_SAMPLE_BYTES)
+        sample, _ = file.sample(sample_bytes)
     if kind is FileFormat.JSON:
         return sample.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
     from lakebed.files.formats.csv_file import detect

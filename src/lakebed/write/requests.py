@@ -108,10 +108,18 @@ class SubmitReport(FactsView):
         return sum(file.standing is standing for file in self.files)
 
 
-def submit(
-    log: TableLog, name: str, files: str | Path | Sequence[str | Path], *, again: bool, home: Storage
+def submit(  # noqa: PLR0913 - a table, files, and how they are recorded
+    log: TableLog,
+    name: str,
+    files: str | Path | Sequence[str | Path],
+    *,
+    again: bool,
+    home: Storage,
+    batch_requests: int = BATCH_REQUESTS,
 ) -> SubmitReport:
-    """Record the files that are not recorded yet; see :meth:`lakebed.table.table.Table.submit`."""
+    """Record the files that are not recorded yet, ``batch_requests`` in a commit; see
+    :meth:`lakebed.table.table.Table.submit`.
+    """
     check_flag("again", again)
     found = find_files(files, home)
     # After the files were found: a file that was ingested before is in this state or a later one.
@@ -131,8 +139,8 @@ def submit(
     # Files that are recorded were checked when they were submitted.
     check_parquet([request.files[0] for request in new], home)
     version = None
-    for start in range(0, len(new), BATCH_REQUESTS):
-        proposal = SubmitRequests(tuple(new[start : start + BATCH_REQUESTS]), state.request_watermark)
+    for start in range(0, len(new), batch_requests):
+        proposal = SubmitRequests(tuple(new[start : start + batch_requests]), state.request_watermark)
         version = version_of(log.commit(proposal), f"table {name}")
     after = log.head.state
     return SubmitReport(name, version, tuple(known[r.id] or _submitted(r, after) for r in requests))

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from lakebed import clock
-from lakebed.cli.doctor import Need, package_checks
+from lakebed.cli.doctor import Need, _clock_check, package_checks
 from lakebed.errors import Code
-from lakebed.storage import LocalStorage
+from lakebed.storage import LocalStorage, connect
 from lakebed.storage.contract import PutOutcome
+from lakebed.testing.faults import CountingStorage
 from tests.clocks import set_clock
 from tests.system_calls import set_calls
 from tests.tables.cli.conftest import Cli
@@ -97,14 +98,18 @@ def test_a_disk_without_inodes_is_a_warning_where_the_file_system_counts_them(
     [(0, ("ok", "0.0 s behind")), (60, ("warning", "60.0 s ahead of")), (-1000, ("warning", "1000.0 s behind"))],
 )
 def test_the_clock_is_compared_with_that_of_the_store(
-    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch, ahead: int, expected: tuple[str, str]
+    url: str, monkeypatch: pytest.MonkeyPatch, ahead: int, expected: tuple[str, str]
 ) -> None:
     at = clock.now()
-    monkeypatch.setattr(LocalStorage, "now", lambda _: at)
+
+    class Stopped(CountingStorage):
+        def now(self) -> datetime:
+            return at
+
     set_clock(monkeypatch, now=lambda: at + timedelta(seconds=ahead))
-    found = checks_of(cli)["clock"]
-    assert (found["status"], found["found"]) == (expected[0], f"this machine is {expected[1]} the store")
-    assert ("refuse" in (found["remedy"] or "")) == (ahead == -1000)
+    found = _clock_check(Stopped(connect(url)))
+    assert (found.status, found.found) == (expected[0], f"this machine is {expected[1]} the store")
+    assert ("refuse" in (found.remedy or "")) == (ahead == -1000)
 
 
 def test_packages_are_compared_with_their_ranges() -> None:

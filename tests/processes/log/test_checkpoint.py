@@ -22,7 +22,7 @@ from lakebed.model.state.columns import Columns
 from lakebed.model.state.invariants import check_invariants
 from lakebed.model.state.transactions import CreateTable, ProposeSplit
 from lakebed.read.inspect.verification import verify
-from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from tests.clocks import set_clock
 from tests.pure.state.cases import SCHEMA, key
 from tests.tables.log.cases import LOG, adding, created, log_on
@@ -340,19 +340,16 @@ def test_a_missing_or_damaged_segment_costs_only_time(store):
 
 
 @pytest.mark.usefixtures("checkpoints_later")
-def test_commits_go_on_while_a_checkpoint_is_written(store, monkeypatch):
+def test_commits_go_on_while_a_checkpoint_is_written(store):
     """The state then rests on the checkpoint all the same, with what came meanwhile on top."""
-    log = created(store)
-    log.wait_for_checkpoint()
     begun, go_on = threading.Event(), threading.Event()
-    write = log.checkpoints.write
 
-    def slow(head):
+    def slow():
         begun.set()
         assert go_on.wait(120)
-        return write(head)
 
-    monkeypatch.setattr(log.checkpoints, "write", slow)
+    log = created(Meanwhile(store, "replace", "*/checkpoints/*", slow, call=2))
+    log.wait_for_checkpoint()
     count = 0
     while not begun.is_set():
         log.commit(adding(f"f{count}"))

@@ -12,7 +12,6 @@ import urllib3
 import lakebed
 from lakebed.errors import AccessError, Code, StorageError, UnknownOutcomeError, UsageError
 from lakebed.log import commit_messages
-from lakebed.log.backends.objects import ObjectLog
 from lakebed.log.commit_messages import INSTANCE_HEADER, decode_answer, encode_answer
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown
 from lakebed.log.through_service import REQUESTS_MAX, CommitService, check_service_url
@@ -20,9 +19,11 @@ from lakebed.model.state.catalog import RegisterTable
 from lakebed.model.state.proposal_codec import encode_proposal
 from lakebed.model.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
 from lakebed.server.security.principal import Permission, Principal, Role
+from lakebed.testing.faults import Meanwhile
 from lakebed.testing.logs import CommitterConformance
 from tests.processes.web.serving import listening, serving
 from tests.raising import raises
+from tests.tables.retention.cases import through
 
 
 @pytest.fixture
@@ -247,19 +248,17 @@ def test_clients_of_several_processes_share_entries(root, service):
     assert reader.verify(files=True).findings == ()
 
 
-def test_waiting_requests_leave_the_threads_of_other_endpoints_alone(root, monkeypatch):
+def test_waiting_requests_leave_the_threads_of_other_endpoints_alone(root):
     """More requests than the application has threads wait for one entry."""
-    lake = lakebed.open(root)
-    table = lake.table("t")
     gate, puts = threading.Event(), threading.Semaphore(0)
-    create = ObjectLog.create
 
-    def slow(log, *entry):
+    def slow():
         puts.release()
         gate.wait()
-        return create(log, *entry)
 
-    monkeypatch.setattr(ObjectLog, "create", slow)
+    lake = lakebed.open(root)
+    lake = through(lake, Meanwhile(lake.storage, "create", "*/log/*", slow, again=True))
+    table = lake.table("t")
     with serving(lake) as url, ThreadPoolExecutor(100) as threads:
         pool = urllib3.PoolManager(maxsize=200)
         body = commit_messages.encode_request(lake.id, [encode_proposal(ProposeExpiry())])

@@ -39,9 +39,9 @@ from tests.tables.retention.cases import let_time_pass
 from tests.waiting import WAIT_S, until
 
 
-def hooks_of(lake, report, *, commands=False):
+def hooks_of(lake, report, *, commands=False, command_s=WAIT_S):
     """The hooks of a service whose waits are short."""
-    limits = DeliveryLimits(list_s=0.01, store_s=0.01)
+    limits = DeliveryLimits(list_s=0.01, store_s=0.01, command_s=command_s)
     return Hooks(lake, commands=commands, report=report, limits=limits, retry=Retry(0.01, 300.0))
 
 
@@ -117,10 +117,10 @@ def receiver():
 
 
 @contextmanager
-def delivering(lake, *, commands=False):
+def delivering(lake, *, commands=False, command_s=WAIT_S):
     """The delivery of a service; also what it said of failures."""
     said = []
-    delivery = hooks_of(lake, said.append, commands=commands)
+    delivery = hooks_of(lake, said.append, commands=commands, command_s=command_s)
     ended = threading.Event()
 
     def look():
@@ -338,11 +338,10 @@ def test_a_command_reads_the_events_from_its_standard_input(lake, table, tmp_pat
         (shlex.join([sys.executable, "-c", "import time; time.sleep(600)"]), "took longer"),
     ],
 )
-def test_a_command_that_fails_is_reported(lake, table, monkeypatch, command, error):
-    monkeypatch.setattr(hook_delivery, "COMMAND_S", 0.3 if error == "took longer" else WAIT_S)
+def test_a_command_that_fails_is_reported(lake, table, command, error):
     hook(table, command=command)
     table.write(rows(1))
-    with delivering(lake, commands=True) as (_, said):
+    with delivering(lake, commands=True, command_s=0.3 if error == "took longer" else WAIT_S) as (_, said):
         until(lambda: said)
     assert error in said[0]
 

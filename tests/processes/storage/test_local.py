@@ -19,6 +19,7 @@ from lakebed.errors import StorageError, UnsafeStoreError, UsageError
 from lakebed.storage import LocalStorage, PutOutcome, connect, keeps_replace_if, syscalls
 from lakebed.storage.contract import Version
 from lakebed.testing.conformance import StorageConformance
+from tests.clocks import skip_sleeps
 from tests.system_calls import set_calls
 
 
@@ -326,7 +327,7 @@ def test_a_process_killed_while_it_replaces_leaves_one_or_the_other_and_no_lock(
 
 def test_a_lock_that_is_held_for_long_is_a_refusal(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a process that stands still. Nothing was stored, and the same may succeed later."""
-    monkeypatch.setattr(syscalls, "LOCK_WAIT_S", 0.05)
+    skip_sleeps(monkeypatch)
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
     with (storage.folder / "log/.log-start.lock").open("w") as held:

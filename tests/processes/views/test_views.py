@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import Aggregate, First, KeyRange, Latest, Schema
 from lakebed.errors import Code, NotFoundError, RejectedError, UsageError
+from lakebed.log.log_limits import LogLimits
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep import view_feed
 from tests.raising import raises
+from tests.tables.retention.cases import on
 from tests.workers import in_process
 
 FLIGHTS = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
@@ -126,23 +129,17 @@ def test_a_view_is_the_query_over_all_rows_however_often_it_is_fed(tmp_path_fact
                 )
 
 
-def test_two_refreshes_at_the_same_time_add_no_row_twice(monkeypatch, pipeline, lake, flights, totals):
+def test_two_refreshes_at_the_same_time_add_no_row_twice(pipeline, lake, flights, totals):
     flights.write(rows(range(5)))
     both = threading.Barrier(2)
-    commit = view_feed.commit_files
-
-    def together(*given):
-        both.wait(120)
-        return commit(*given)
-
-    monkeypatch.setattr(view_feed, "commit_files", together)
-    other = lakebed.open(lake.url)
     found = []
 
-    def feed(one):
-        found.append(view_feed.refresh(one.table("totals"), one.table("flights")))
+    def feed():
+        view = on(totals, Meanwhile(lake.storage, "create", "*/log/*", lambda: both.wait(120)))
+        view.log.limits = LogLimits(turn_wait_s=0.0)
+        found.append(view_feed.refresh(view, flights))
 
-    threads = [threading.Thread(target=feed, args=(one,)) for one in (lake, other)]
+    threads = [threading.Thread(target=feed) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -159,7 +159,7 @@ def test_references_are_applied_in_whatever_order_their_partitions_are(order):
 
 def test_a_list_at_the_bound_is_what_the_bound_says():
     """About 95 bytes a reference with ids as they are."""
-    sidecars = {}
+    sidecars = reference_lists.Sidecars()
     listed = reference_lists.encode_references(
         [Reference("0" * 36, n, 10**6, True, "1" * 36) for n in range(INLINE_MAX)], sidecars
     )

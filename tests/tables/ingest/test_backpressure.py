@@ -13,7 +13,7 @@ from lakebed.model.state.table_state import IngestRequest, Job, Source
 from lakebed.model.state.transactions import CloseJob, OpenJob, SubmitRequests
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.write import run as backpressure
-from tests.clocks import set_clock
+from tests.clocks import set_clock, skip_sleeps
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_a_write_waits_while_the_partition_is_compacted(table, tmp_path, monkeyp
 
 
 def test_a_write_that_waited_long_enough_is_refused(table, monkeypatch):
-    monkeypatch.setattr(backpressure, "STALL_S", 0.0)
+    skip_sleeps(monkeypatch)
     job_over(table, 1)
     with pytest.raises(ContentionError, match="partition 1 has 5 runs"):
         table.write(rows(3))

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from lakebed import Error
-from lakebed.files.formats import csv_file, csv_parser
+from lakebed.files.formats import csv_parser
 from lakebed.files.formats.csv_file import batches
 from lakebed.files.formats.csv_parser import UnparsedError, parsed_batches, parsed_stream
 from lakebed.files.formats.csv_records import CsvReading
@@ -119,8 +119,7 @@ def test_what_no_empty_record_can_check_is_one_stream(tmp_path, streams, encodin
     assert streams == [0]
 
 
-def test_an_error_in_any_piece_names_the_line_and_the_column(tmp_path, monkeypatch):
-    monkeypatch.setattr(csv_file, "SAMPLE_BYTES", 64)
+def test_an_error_in_any_piece_names_the_line_and_the_column(tmp_path):
     path = tmp_path / "rows.csv"
     for line in (2, 50, 400, 500):
         lines = ["a,b", *(f"text,{n}" for n in range(2, 501))]

@@ -33,8 +33,10 @@ def home(tmp_path: Path) -> Storage:
     return lakebed.create(tmp_path / "lake").storage
 
 
-def parts_of(path: Path, home: Storage, size: int, options: ReadingOptions = DETECTED) -> list[SourcePart]:
-    return divided(find_files(path, home), home, options, part_bytes=size)
+def parts_of(
+    path: Path, home: Storage, size: int, options: ReadingOptions = DETECTED, **sample: int
+) -> list[SourcePart]:
+    return divided(find_files(path, home), home, options, part_bytes=size, **sample)
 
 
 def read(parts: list[SourcePart], home: Storage, text: TextFields = TEXT) -> list[tuple[int, str, str]]:
@@ -94,17 +96,14 @@ def test_what_cannot_be_divided_is_read_as_a_whole(home: Storage, tmp_path: Path
         assert len(read(parts, home)) == len(ROWS)
 
 
-def test_a_part_that_begins_within_quotes_is_refused(
-    home: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_part_that_begins_within_quotes_is_refused(home: Storage, tmp_path: Path) -> None:
     """The sample does not show the line break; the rows after it would be read wrongly."""
-    monkeypatch.setattr("lakebed.write.file_parts._SAMPLE_BYTES", 200)
     path = written(tmp_path / "a.csv", quoted=True)
-    assert read(parts_of(path, home, 1_000), home) == ROWS
+    assert read(parts_of(path, home, 1_000, sample_bytes=200), home) == ROWS
     inner = "\n".join(f"{n};x;1.00" for n in range(900, 990))
     path.write_text(path.read_text().replace("text 400", f"text\n{inner}\n400"))
     with pytest.raises(SchemaMismatchError, match="has a line break, or quotes are not in pairs"):
-        read(parts_of(path, home, 1_000), home)
+        read(parts_of(path, home, 1_000, sample_bytes=200), home)
 
 
 @pytest.mark.parametrize(("name", "first"), [("a.csv", 2), ("b.jsonl", 1)])

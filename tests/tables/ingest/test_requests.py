@@ -98,11 +98,10 @@ def test_a_table_that_forgot_nothing_takes_files_of_any_age(table, inbox):
     assert standings(table.submit(inbox)) == "ab submitted"
 
 
-def test_many_files_take_several_entries(table, inbox, monkeypatch):
-    monkeypatch.setattr(requests, "BATCH_REQUESTS", 2)
+def test_many_files_take_several_entries(table, inbox):
     put(inbox, *"abcde")
     before = table.version
-    report = table.submit(inbox)
+    report = requests.submit(table.log, "t", inbox, again=False, home=table.storage, batch_requests=2)
     assert (report.version, report.count(requests.Standing.SUBMITTED)) == (before + 3, 5)
     assert [file.version - before for file in report.files] == [1, 1, 2, 2, 3]
 

@@ -6,14 +6,16 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from lakebed import clock
 from lakebed.errors import Code, ContentionError, RejectedError, StorageError, UnknownOutcomeError
 from lakebed.log.log_limits import LIMITS
+from lakebed.log.outcomes import Committed
 from lakebed.model.keys import EncodedRange
 from lakebed.model.state.transactions import CloseJob, ProposeFiles, RaiseWatermark, Watermark
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.compaction import merge_jobs
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
-from lakebed.write.run import commit_files
+from lakebed.write.run import FileTarget, commit_files, write_files
 from tests.clocks import set_clock
 from tests.tables.retention.cases import letters, made, objects, on, rows
 
@@ -102,16 +104,13 @@ def test_a_deletion_that_fails_hides_nothing():
     assert len(objects(table)) == 2
 
 
-def test_files_that_are_proposed_twice_stay(monkeypatch):
+def test_files_that_are_proposed_twice_stay():
     """The second time they are rejected, because the table has them."""
     table = made("ab")
-    proposals = []
-    monkeypatch.setattr(
-        "lakebed.write.run.commit_files",
-        lambda to, proposal, _again: proposals.append(proposal) or to.log.commit(proposal),
-    )
-    table.write(rows("c"))
-    assert "in the table already" in commit_files(table, proposals[0]).reason
+    target = FileTarget(table.storage, table.id, clock.new_id())
+    sent = write_files(rows("c").to_batches(), table.layout(), target, memory_limit_bytes=2**28, cuts=())
+    assert commit_files(table, ProposeFiles(sent)) == Committed(table.version)
+    assert "in the table already" in commit_files(table, ProposeFiles(sent)).reason
     assert letters(on(table)) == "abc"
     assert on(table).verify(files=True).sound
 

@@ -6,13 +6,14 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import lakebed
 from lakebed import Schema
 from lakebed.errors import Code, DamagedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.entry import NAMED_WITHIN
-from lakebed.log.log_limits import LIMITS, LogLimits
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, NotCommitted, Unknown
 from lakebed.log.queue import Ticket
 from lakebed.model.files import (
@@ -23,25 +24,27 @@ from lakebed.model.files import (
     sidecar_folder,
     sidecar_name,
 )
-from lakebed.model.state import reference_lists
 from lakebed.model.state.columns import Columns
 from lakebed.model.state.transactions import AlterSettings, CreateTable, ProposeFiles, ProposeSplit
 from lakebed.read.inspect.history import history_rows
 from lakebed.read.inspect.verification import verify
 from lakebed.storage.retries import ATTEMPTS_MAX
-from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStorage, Meanwhile, Rule
 from tests.documents import rewritten
 from tests.pure.state.cases import SCHEMA, key, new_file
-from tests.tables.log.cases import LOG, Overtaken, log_on
+from tests.tables.log import cases
+from tests.tables.log.cases import LOG, Overtaken
 
 FOLDER = sidecar_folder(LOG)
 LETTERS = "abcdefgh"
 
 
-@pytest.fixture(autouse=True)
-def _three_in_a_line(monkeypatch):
-    """Four references are a long list."""
-    monkeypatch.setattr(reference_lists, "INLINE_MAX", 3)
+FEW = replace(LIMITS, inline_references=3)
+"""Four references are a long list."""
+
+
+def log_on(storage):
+    return cases.log_on(storage, limits=FEW)
 
 
 def commit_group(log, tickets):
@@ -111,6 +114,7 @@ def test_a_table_of_many_partitions_is_written_read_and_seen_as_it_was(tmp_path)
     """More partitions than a line has references."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+    table.log.limits = FEW
     table.commit(ProposeSplit({1: tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")}))
     first = table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
     table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
@@ -125,6 +129,7 @@ def test_the_log_may_lie_in_another_store_than_its_sidecars(tmp_path):
     """Verification calls neither of them foreign."""
     made = lakebed.create(str(tmp_path / "lake"), log_url=str(tmp_path / "logs"))
     table = made.create_table("t", Schema({"k": "string"}, values={"v": "int64"}))
+    table.log.limits = FEW
     table.commit(ProposeSplit({1: tuple(table.schema.codec.encode_key((letter,)) for letter in "bcdefg")}))
     table.write(pa.table({"k": list("abcdefg"), "v": range(7)}))
     assert len(list((tmp_path / "lake").rglob("sidecars/*.arrow"))) == 1
@@ -304,19 +309,16 @@ def test_an_unknown_outcome_is_settled_with_its_sidecar(store):
     assert silent.fired[Fault.FAIL_BEFORE] == LIMITS.settle_puts
 
 
-def test_a_sidecar_is_not_read_again_when_the_state_comes_to_rest_on_a_checkpoint(store, monkeypatch):
+def test_a_sidecar_is_not_read_again_when_the_state_comes_to_rest_on_a_checkpoint(store):
     other = table_on(store)
     faulty = FaultyStorage(store, FaultPlan([Rule(Fault.FAIL_BEFORE, "get", "*/log/sidecars/*", calls={2})]))
-    log = log_on(faulty)
-    log.follow()
-    write = log.checkpoints.write
 
-    def overtaken(head):
+    def overtaken():
         other.commit(long("f1"))
         log.follow()
-        return write(head)
 
-    monkeypatch.setattr(log.checkpoints, "write", overtaken)
+    log = log_on(Meanwhile(faulty, "replace", "*/checkpoints/*", overtaken))
+    log.follow()
     log.tail.start_checkpoint()
     assert faulty.fired[Fault.FAIL_BEFORE] == 0
     assert isinstance(log.head.state.files.base, Columns)
@@ -446,7 +448,7 @@ def test_where_an_entry_cannot_be_believed_nothing_is_swept(store, damage):
 def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(store, bound, value):
     """In their order; each gets the entry that it is in."""
     log = table_on(store)
-    log.limits = LogLimits(**{bound: value})
+    log.limits = replace(FEW, **{bound: value})
     tickets = [Ticket(long(f"f{number}")) for number in range(5)]
     commit_group(log, tickets)
     assert [ticket.outcome for ticket in tickets] == [Committed(2)] * 2 + [None] * 3
@@ -457,14 +459,14 @@ def test_a_group_ends_where_its_entry_is_full_and_the_others_are_in_the_next(sto
 
 def test_one_transaction_is_an_entry_however_full_it_is(store):
     log = table_on(store)
-    log.limits = LogLimits(entry_bytes=1, entry_references=1)
+    log.limits = replace(FEW, entry_bytes=1, entry_references=1)
     assert log.commit(long("f1")) == Committed(2)
 
 
 def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store):
     """Many threads, one transaction an entry: no thread sleeps for ever, and each is in an entry of its own."""
     log = table_on(store)
-    log.limits = LogLimits(entry_bytes=1)
+    log.limits = replace(FEW, entry_bytes=1)
     outcomes, fresh = [], count()
 
     def write():
@@ -482,7 +484,7 @@ def test_proposals_that_do_not_fit_an_entry_get_an_outcome_too(store):
 def test_a_transaction_that_is_far_too_long_is_refused_and_spoils_no_other(store):
     """With its size and what to do."""
     log = table_on(store)
-    log.limits = LogLimits(line_bytes=2_000)
+    log.limits = replace(FEW, line_bytes=2_000)
     tickets = [Ticket(proposal) for proposal in (long("f1"), AlterSettings({"x": "y" * 2_000}), long("f2"))]
     commit_group(log, tickets)
     one, refused, two = (ticket.outcome for ticket in tickets)

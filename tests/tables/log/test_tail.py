@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from lakebed.errors import Code
+from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed
 from lakebed.model.files import log_start_name, sidecar_folder
-from lakebed.model.state import reference_lists
 from lakebed.testing.faults import CountingStorage
 from tests.tables.log.cases import LOG, adding, created, log_on
 
@@ -64,12 +64,11 @@ def test_the_head_rests_on_each_checkpoint_though_there_is_always_an_entry_under
 
 
 @pytest.mark.usefixtures("real_waiting")
-def test_a_sidecar_out_of_reach_keeps_no_entry_back(store, monkeypatch):
+def test_a_sidecar_out_of_reach_keeps_no_entry_back(store):
     """The state is as right where it does not rest on the checkpoint; what puts it there may fail."""
-    monkeypatch.setattr(reference_lists, "INLINE_MAX", 0)
     created(store)
     storage = Overlapping(store)
-    log = log_on(storage)
+    log = log_on(storage, limits=LogLimits(inline_references=0))
     log.follow()
     for outcome in overlapping(log, storage, [adding(f"f{count}") for count in range(12)]):
         assert isinstance(outcome, Committed)

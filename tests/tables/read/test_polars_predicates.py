@@ -25,6 +25,7 @@ from lakebed.read.adapters import polars as adapter
 from lakebed.read.adapters.polars import lazy_frame
 from lakebed.read.rows.conditions import narrow
 from lakebed.read.rows.page_bounds import BoundedColumns
+from tests.variants import Planted, planted
 
 PREDICATES, NIGHTLY = 25, 2000
 """Of each type of key: 900 in all, and 36,000 in the nightly run."""
@@ -241,12 +242,12 @@ def test_what_polars_refuses_is_refused_whatever_rows_there_are(refused: pl.Expr
 
 
 @pytest.mark.parametrize("name", ["text", "int64"])
-def test_a_cast_that_is_taken_for_exact_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "_is_exact", lambda *_: True)
-    assert lost(name, "planted", 1000)
-    assert lost(name, "planted", 1000, values=True)
+def test_a_cast_that_is_taken_for_exact_is_found(name: str) -> None:
+    with planted(lambda: [Planted(adapter, "_is_exact", lambda *_: True)]):
+        assert lost(name, "planted", 1000)
+        assert lost(name, "planted", 1000, values=True)
 
 
-def test_a_cast_of_a_decimal_to_an_integer_is_found_if_it_is_taken_for_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Decimals, "cast", lambda *_: Fraction)
-    assert lost("decimal", "planted", 1000)
+def test_a_cast_of_a_decimal_to_an_integer_is_found_if_it_is_taken_for_exact() -> None:
+    with planted(lambda: [Planted(Decimals, "cast", lambda *_: Fraction)]):
+        assert lost("decimal", "planted", 1000)

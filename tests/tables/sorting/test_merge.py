@@ -19,6 +19,7 @@ from lakebed.files.sorting.merge_inputs import open_input, sample, spans
 from lakebed.files.sorting.sort import encode_piece, sort_runs
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from tests.tables.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
+from tests.variants import Planted, planted
 
 SCHEMA = bench_schema()
 LAYOUT = small_layout(SCHEMA, file_bytes=1 << 30, page_rows=100, page_bytes=1 << 16, row_group_rows=500)
@@ -92,13 +93,13 @@ def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeyp
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 65_536])
-def test_sampled_rows_are_spread_evenly_over_the_row_groups(write, monkeypatch, rows_at_once):
+def test_sampled_rows_are_spread_evenly_over_the_row_groups(write, rows_at_once):
     """Three row groups in each input; the sample is the same however many rows are decoded at once."""
-    monkeypatch.setattr(merge_inputs, "_SAMPLED_ROWS", rows_at_once)
     places = spans([open_input(write(range(start, 3000, 2)), SCHEMA) for start in (0, 1)], SCHEMA, None)
     assert len(places) == 6
 
-    found = numbers_in(sample(places, SCHEMA, sum(place.file_bytes for place in places) // 60).to_batches())
+    step_bytes = sum(place.file_bytes for place in places) // 60
+    found = numbers_in(sample(places, SCHEMA, step_bytes, rows_at_once).to_batches())
     assert len(found) == pytest.approx(60, abs=2)
     assert found == sorted(found)
     gaps = [after - before for before, after in pairwise([0, *found, 3000])]
@@ -301,11 +302,11 @@ def test_a_plan_that_would_not_stream_is_an_error(plan, reason):
         check_plan(plan.split())
 
 
-def test_an_engine_that_forgets_the_order_is_found_out(write, monkeypatch):
+def test_an_engine_that_forgets_the_order_is_found_out(write):
     """Without the declared order the engine would sort everything; the check sees it before a row is read."""
-    monkeypatch.setattr(merge, "_scan", lambda engine, item, schema, index: engine.read_parquet(item.path.as_uri()))
+    forgetful = Planted(merge, "_scan", lambda engine, item, schema, index: engine.read_parquet(item.path.as_uri()))
 
-    with pytest.raises(Error, match=r"would not stream: it contains .*SortExec"):
+    with planted(lambda: [forgetful]), pytest.raises(Error, match=r"would not stream: it contains .*SortExec"):
         stream([write(range(10)), write(range(10))])
 
 

@@ -6,11 +6,14 @@ import pytest
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
 from lakebed.jobs.executor import Root
+from lakebed.log.log_limits import LogLimits
 from lakebed.spark import bulk_import
 from lakebed.spark.bulk_import import Importer
 from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
+from lakebed.testing.faults import Meanwhile
 from lakebed.write.imports import SourceReading
 from tests.tables.ingest.columns import fields, put, read, rows
+from tests.tables.retention.cases import on
 
 
 @pytest.fixture
@@ -20,8 +23,8 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def importer(table, tmp_path, monkeypatch):
-    """An importer of two reducers."""
+def importer_of(tmp_path, monkeypatch):
+    """Makes importers of two reducers."""
 
     def exchange(_, found, shuffle):
         tasks = enumerate(found.tasks)
@@ -41,7 +44,12 @@ def importer(table, tmp_path, monkeypatch):
     monkeypatch.setattr(Importer, "_exchange", exchange)
     monkeypatch.setattr(Importer, "_cores", lambda _: 2)
     monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
-    return Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+    return lambda table: Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+
+
+@pytest.fixture
+def importer(importer_of, table):
+    return importer_of(table)
 
 
 def test_the_columns_of_all_files_are_added_in_the_entry_of_their_rows(importer, table, tmp_path):
@@ -73,20 +81,18 @@ def test_columns_that_do_not_fit_add_nothing(importer, table, tmp_path):
     assert table.state().version == before + 1
 
 
-def test_an_import_that_is_overtaken_takes_the_field_that_won_or_adds_nothing(importer, table, tmp_path, monkeypatch):
-    commit, meanwhile = bulk_import.commit_files, []
+def test_an_import_that_is_overtaken_takes_the_field_that_won_or_adds_nothing(importer_of, table, tmp_path):
 
-    def overtaken(to, proposal):
-        to.write(meanwhile.pop())
-        return commit(to, proposal)
+    def overtaken_by(written):
+        late = on(table, Meanwhile(table.storage, "create", "*/log/*", lambda: table.write(written)))
+        late.log.limits = LogLimits(turn_wait_s=0.0)
+        return importer_of(late)
 
-    monkeypatch.setattr(bulk_import, "commit_files", overtaken)
-    meanwhile.append(rows("a", x=[0]))
-    importer.run(put(tmp_path / "in", rows("b", x=[1], y=[2])), "parquet", None)
+    overtaken_by(rows("a", x=[0])).run(put(tmp_path / "in", rows("b", x=[1], y=[2])), "parquet", None)
     assert read(table) == ["k=a x=0", "k=b x=1 y=2"]
-    meanwhile.append(rows("c", z=["t"]))
+    late = overtaken_by(rows("c", z=["t"]))
     with pytest.raises(RejectedError, match="column z is int64; the table has string by now"):
-        importer.run(put(tmp_path / "late", rows("d", z=[1])), "parquet", None)
+        late.run(put(tmp_path / "late", rows("d", z=[1])), "parquet", None)
     assert fields(table) == ["v: int64", "x: int64", "y: int64", "z: string"]
     assert read(table)[-1] == "k=c z=t"
 

@@ -56,15 +56,14 @@ def test_a_file_that_is_no_parquet_file_is_named(tmp_path, damage):
         footers(tmp_path)
 
 
-def test_samples_are_keys_at_even_distances(tmp_path, monkeypatch):
+def test_samples_are_keys_at_even_distances(tmp_path):
     rows = pa.table({"k": [f"k{i:03}" for i in range(100)], "n": list(range(100)), "v": [0.0] * 100})
     pq.write_table(rows, tmp_path / "a.parquet")
-    monkeypatch.setattr(map_inputs, "SAMPLE_ROWS", 4)
     files = find_files(str(tmp_path))
     group = map_inputs.read_footers(files, RowEncoder(INTAKE), None, Stop())[0]
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
-    assert map_inputs.sample_keys(files[0], group, INTAKE, keyed, None) == expected
+    assert map_inputs.sample_keys(files[0], group, INTAKE, keyed, None, sample_rows=4) == expected
 
 
 def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
@@ -83,8 +82,7 @@ def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_p
     assert map_inputs.read_footers(files, RowEncoder(renamed), None, Stop())[0].bounds == ("a", "b")
 
 
-def test_of_many_row_groups_some_are_sampled_spread_evenly(monkeypatch):
+def test_of_many_row_groups_some_are_sampled_spread_evenly():
     groups = [map_inputs.SourceGroup(0, i, 10, 100, 10, None) for i in range(100)]
     assert map_inputs.chosen_groups(groups) == list(range(100))
-    monkeypatch.setattr(map_inputs, "SAMPLE_BYTES", 40)
-    assert map_inputs.chosen_groups(groups) == [12, 37, 62, 87]
+    assert map_inputs.chosen_groups(groups, sample_bytes=40) == [12, 37, 62, 87]

@@ -177,12 +177,12 @@ def first_keys(item: MergeInput, schema: Schema) -> list[tuple[GroupSpan, bytes]
         return [(span, _first_key(file, span, schema)) for span in groups if span.rows]
 
 
-def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.Table:
+def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int, decoded_rows: int = _SAMPLED_ROWS) -> pa.Table:
     """Return the sort columns of about one row for every ``step_bytes`` of the row groups, in sort order.
 
     Rows are taken from all over the groups, not at their heads: files of equal layout begin at the same keys. Each step
     gives one row, at a fraction of the step that follows the golden ratio: deterministic, and not in phase with any
-    regular layout.
+    regular layout. At most ``decoded_rows`` are decoded at once.
     """
     rows = []
     position, number, target = 0, 0, step_bytes / 2
@@ -195,7 +195,7 @@ def sample(places: Sequence[GroupSpan], schema: Schema, step_bytes: int) -> pa.T
                     offsets.append(max(0, min(offset, span.rows - 1)))
                     number += 1
                     target = (number + (number * _GOLDEN) % 1.0) * step_bytes
-                rows += _rows_at(file, span, offsets, schema)
+                rows += _rows_at(file, span, offsets, schema, decoded_rows)
                 position += span.file_bytes
     if not rows:
         return schema.arrow_of(schema.sort_names).empty_table()
@@ -210,16 +210,18 @@ def _span(item: MergeInput, group: Any, index: int) -> GroupSpan:
 
 def _first_key(file: pq.ParquetFile, span: GroupSpan, schema: Schema) -> bytes:
     """Return the row key of the first row of a row group, encoded."""
-    return schema.codec.encode_row(_rows_at(file, span, [0], schema)[0], 0)
+    return schema.codec.encode_row(_rows_at(file, span, [0], schema, 1)[0], 0)
 
 
-def _rows_at(file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema) -> list[pa.RecordBatch]:
+def _rows_at(
+    file: pq.ParquetFile, span: GroupSpan, offsets: Sequence[int], schema: Schema, decoded_rows: int
+) -> list[pa.RecordBatch]:
     """Return the sort columns of the rows at ascending offsets of a row group, decoding keys once, up to the last."""
     if not offsets:
         return []
     keys = (*schema.row_key, *schema.sort_key)
     stored = [column.name for column in span.item.columns[: len(keys)] if column is not None]
-    count = max(1, min(offsets[-1] + 1, _SAMPLED_ROWS, _FIRST_BYTES // span.item.row_bytes))
+    count = max(1, min(offsets[-1] + 1, decoded_rows, _FIRST_BYTES // span.item.row_bytes))
     batches = []
     begin = taken = 0
     for batch in file.iter_batches(count, row_groups=[span.group], columns=stored, use_threads=False):

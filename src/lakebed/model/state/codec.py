@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from lakebed.model.documents import reading
 from lakebed.model.state import fields
-from lakebed.model.state.reference_lists import ReferenceCounts, Sidecars, count_references
+from lakebed.model.state.reference_lists import INLINE_MAX, ReferenceCounts, Sidecars, count_references
 from lakebed.model.state.table_state import sql_features
 from lakebed.model.state.transactions import AlterSchema, ChangeFilter, CreateTable, SetMerge, StoredTransaction
 
@@ -42,12 +42,12 @@ class Outline(Struct, frozen=True):
     dropped: ReferenceCounts
 
 
-def encode_transaction(transaction: Transaction) -> Encoded:
-    """Encode a transaction as JSON; long lists become sidecars.
+def encode_transaction(transaction: Transaction, inline_max: int = INLINE_MAX) -> Encoded:
+    """Encode a transaction as JSON; lists of more than ``inline_max`` references become sidecars.
 
     Raises UsageError for a value whose type or range the format does not have.
     """
-    sidecars: Sidecars = {}
+    sidecars = Sidecars(inline_max)
     document = transaction.document(sidecars)
     return Encoded(fields.encode(document), sidecars, _features(transaction))
 

@@ -14,6 +14,7 @@ from lakebed.model.state import catalog, checkpoint_codec, codec, columnar_codec
 from lakebed.model.state.checkpoint_codec import EncodedState
 from lakebed.model.state.codec import Encoded
 from lakebed.model.state.columns import ColumnarCodec, Segment
+from lakebed.model.state.reference_lists import Sidecars
 from lakebed.model.state.table_state import TableState
 from lakebed.model.state.transactions import Proposal, Refusal, Transaction
 
@@ -30,10 +31,11 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     ``violations`` are the invariants that a proposal's changes, between two states, break, as text; ``damage`` those
     that a state breaks in what it has changed since its checkpoint.
 
-    A change is encoded as JSON and sidecars; decoding takes the sidecars of its entry, by digest. ``rebase`` takes a
-    state, an earlier state and the checkpointed form of the earlier one, and returns the first on the segments of the
-    checkpoint. ``truncated``: whether logs of this kind are truncated. The catalog's log is short and never truncated,
-    which saves each reader a request for the log start.
+    A change is encoded as JSON and sidecars, which take lists of more references than the number that is given;
+    decoding takes the sidecars of its entry, by digest. ``rebase`` takes a state, an earlier state and the checkpointed
+    form of the earlier one, and returns the first on the segments of the checkpoint. ``truncated``: whether logs of
+    this kind are truncated. The catalog's log is short and never truncated, which saves each reader a request for the
+    log start.
     """
 
     empty: State
@@ -41,7 +43,7 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     apply: Callable[[State, Change, int], State]
     violations: Callable[[State, State, Sequence[Change]], Iterator[str]]
     damage: Callable[[State], Iterator[str]]
-    encode: Callable[[Change], Encoded]
+    encode: Callable[[Change, int], Encoded]
     decode: Callable[[bytes, Mapping[str, bytes]], Change]
     encode_state: Callable[[State], EncodedState[State]]
     rebase: Callable[[State, State, State], State]
@@ -86,7 +88,7 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogCha
     catalog.apply,
     lambda _before, after, _changes: catalog.violations_of(after),
     catalog.violations_of,
-    lambda change: Encoded(fields.encode(change), {}),
+    lambda change, _inline_max: Encoded(fields.encode(change), Sidecars()),
     lambda document, _sidecars: catalog.decode_change(document),
     checkpoint_codec.of_catalog,
     lambda state, _then, _rested: state,

@@ -27,6 +27,7 @@ from lakebed.model.state.change_documents import (
     schema_change_document,
 )
 from lakebed.model.state.fields import FileDocument, Whole, checked
+from lakebed.model.state.reference_lists import Sidecars
 from lakebed.model.state.transactions import (
     AddIndex,
     AlterSettings,
@@ -127,7 +128,7 @@ def encode_proposal(proposal: Proposal) -> bytes | None:
         case ProposeFilter(changes, fields, now_us):
             return _ENCODER.encode(FilterProposalDocument(tuple(map(filter_change_document, changes)), fields, now_us))
         case OpenJob() | SetMerge() | RaiseWatermark():
-            return _ENCODER.encode(proposal.document({}))
+            return _ENCODER.encode(proposal.document(Sidecars()))
         case _:
             return _ENCODER.encode(proposal)
 

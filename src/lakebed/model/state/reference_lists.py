@@ -48,8 +48,13 @@ class Sidecar(Struct, frozen=True):
     references: int
 
 
-Sidecars = dict[str, Sidecar]
-"""Sidecars by their digest."""
+class Sidecars(dict[str, Sidecar]):
+    """Sidecars by their digest; lists of more than ``inline_max`` references go into one."""
+
+    def __init__(self, inline_max: int = INLINE_MAX) -> None:
+        super().__init__()
+        self.inline_max = inline_max
+
 
 SidecarData = Mapping[str, bytes] | None
 """The bytes of an entry's sidecars by their digest; None: leave out what is in sidecars."""
@@ -81,7 +86,7 @@ class ReferenceCounts(Struct, frozen=True):
 
 def encode_references(references: Sequence[Reference], sidecars: Sidecars) -> ReferenceList:
     """Return the list, or a claim for it with its sidecar added to ``sidecars``."""
-    if len(references) <= INLINE_MAX:
+    if len(references) <= sidecars.inline_max:
         return [(r.file, r.partition, r.rows, r.exact, r.run) for r in references]
     columns = [list(map(attrgetter(name), references)) for name in _REFERENCES.names]
     return _aside(_REFERENCES, columns, sidecars)
@@ -96,7 +101,7 @@ def decode_references(listed: ReferenceList, sidecars: SidecarData) -> tuple[Ref
 
 def encode_pairs(pairs: Sequence[tuple[str, int]], sidecars: Sidecars) -> PairList:
     """As :func:`encode_references`, for pairs of file and partition."""
-    if len(pairs) <= INLINE_MAX:
+    if len(pairs) <= sidecars.inline_max:
         return list(pairs)
     return _aside(_PAIRS, list(map(list, zip(*pairs, strict=True))), sidecars)
 

@@ -64,9 +64,6 @@ RETRY = Retry(wait_s=1.0, wait_max_s=300.0)
 REQUEST_S = 10.0
 """For the connection, and again for the answer."""
 
-COMMAND_S = 60.0
-"""After this time a command is killed, with all that it started."""
-
 SAID_BYTES_MAX = 500
 """Of the last words of a command that failed."""
 
@@ -90,7 +87,7 @@ class Hooks:
     ) -> None:
         self.subscriptions = Subscriptions(self._find, report, limits)
         self._instance = instance
-        self._targets = HookTargets(commands=commands)
+        self._targets = HookTargets(commands=commands, command_s=(limits or DeliveryLimits()).command_s)
         self._report = report
         self._retry = retry
         self._known: dict[str, HookSubscriber] = {}
@@ -263,8 +260,9 @@ def signature_of(body: bytes, secret: str) -> str:
 class HookTargets:
     """Connections to all URLs. Safe to use from many threads."""
 
-    def __init__(self, *, commands: bool) -> None:
+    def __init__(self, *, commands: bool, command_s: float) -> None:
         self._commands = commands
+        self._command_s = command_s
 
     @cached_property
     def _pool(self) -> urllib3.PoolManager:
@@ -280,7 +278,7 @@ class HookTargets:
         if hook.url is not None:
             self._post(hook, hook.url, body)
         elif self._commands:
-            _run_program(hook, body)
+            _run_program(hook, body, self._command_s)
         else:
             raise Code.HOOK_FAILED("this service runs no commands; start it with --hook-commands", name=hook.id)
 
@@ -301,7 +299,7 @@ class HookTargets:
             raise Code.HOOK_FAILED(f"{url} answers {answer.status}", name=hook.id, url=url, status=answer.status)
 
 
-def _run_program(hook: Hook, body: bytes) -> None:
+def _run_program(hook: Hook, body: bytes, command_s: float) -> None:
     with tempfile.TemporaryFile() as said, tempfile.TemporaryFile() as given:
         given.write(body)
         given.seek(0)
@@ -317,9 +315,9 @@ def _run_program(hook: Hook, body: bytes) -> None:
         except OSError as error:
             raise Code.HOOK_FAILED(f"cannot run {hook.command}: {error}", name=hook.id) from error
         try:
-            code = process.wait(COMMAND_S)
+            code = process.wait(command_s)
         except subprocess.TimeoutExpired:
-            raise Code.HOOK_FAILED(f"{hook.command} took longer than {COMMAND_S:.0f} s", name=hook.id) from None
+            raise Code.HOOK_FAILED(f"{hook.command} took longer than {command_s:.0f} s", name=hook.id) from None
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

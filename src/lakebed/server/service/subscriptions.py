@@ -118,6 +118,8 @@ class DeliveryLimits:
     list_s: float = 15.0
     store_s: float = 1.0
     yield_s: float = 30.0
+    command_s: float = 60.0
+    """After this time the command of a hook is killed, with all that it started."""
 
 
 @dataclass(slots=True)
