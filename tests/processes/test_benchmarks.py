@@ -48,18 +48,21 @@ def test_tiny_commits_tell_their_first_and_their_last(peer):
     assert peer.count() == 30
 
 
-def test_a_writer_tries_again_what_was_refused_and_counts_it(peer, tmp_path, monkeypatch):
+def test_a_writer_tries_again_what_was_refused_and_counts_it(peer, tmp_path):
     peer.create()
     (tmp_path / "go").touch()
-    append, refusals = peer.append, iter([OSError("busy\nmore"), None, OSError("busy")])
+    refusals = iter([OSError("busy\nmore"), None, OSError("busy")])
 
-    def refused(rows):
-        if refusal := next(refusals, None):
-            raise refusal
-        append(rows)
+    class Busy:
+        def __getattr__(self, name):
+            return getattr(peer, name)
 
-    monkeypatch.setattr(peer, "append", refused)
-    found = measures.writer(peer, SIZES, 0, tmp_path / "out.json")
+        def append(self, rows):
+            if refusal := next(refusals, None):
+                raise refusal
+            peer.append(rows)
+
+    found = measures.writer(Busy(), SIZES, 0, tmp_path / "out.json")
     assert (found["committed"], found["retries"], found["errors"]) == (2, 2, ["OSError: busy"] * 2)
     assert peer.count() == 20
 

@@ -4,10 +4,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from lakebed.errors import Code, DamagedError
 from lakebed.model.files import CommittedFile
+from lakebed.model.state import columns
 from lakebed.model.state.columnar_codecs import FILES, REQUESTS
 from lakebed.model.state.columns import Columns, Segment
 from lakebed.model.state.persistent_table import PersistentTable
@@ -28,25 +28,28 @@ def read_again(held):
     return Columns(held.codec, segments)
 
 
-def in_small_segments(codec, segment_bytes=220):
-    return replace(codec, segment_bytes=segment_bytes)
+@pytest.fixture
+def small_segments(monkeypatch):
+    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
 
 
 @given(st.lists(CHANGES, max_size=6), st.integers(1, 80))
 def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, segment_bytes):
-    held, model = Columns(in_small_segments(REQUESTS, segment_bytes)), {}
-    for changes in rounds:
-        held = held.rewritten(changes)
-        model = {k: v for k, v in {**model, **changes}.items() if v is not None}
-        assert dict(held) == model == dict(read_again(held))
-        assert list(held) == sorted(model)
-        assert len(held) == len(model)
-        assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
-        assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
+    held, model = Columns(REQUESTS), {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(columns, "SEGMENT_BYTES", segment_bytes)
+        for changes in rounds:
+            held = held.rewritten(changes)
+            model = {k: v for k, v in {**model, **changes}.items() if v is not None}
+            assert dict(held) == model == dict(read_again(held))
+            assert list(held) == sorted(model)
+            assert len(held) == len(model)
+            assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
+            assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
 
 
-def test_segments_that_no_change_touches_are_the_very_same():
-    held = Columns(in_small_segments(REQUESTS)).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
+def test_segments_that_no_change_touches_are_the_very_same(small_segments):
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
     assert len(held.segments) == 10
 
     changed = held.rewritten({"055": Answer(0, 0), "056": None})
@@ -64,8 +67,8 @@ def test_only_rows_with_a_value_in_a_column_are_looked_at():
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
-def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same():
-    held = Columns(in_small_segments(REQUESTS)).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
+def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(small_segments):
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
 
     left = held.at_least("base_version", 15)
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakebed
+from lakebed.log.log_limits import LogLimits
 from tests.tables.cli.conftest import Cli
 from tests.tables.cli.shapes import differences, documented
 
@@ -56,10 +57,11 @@ def test_the_newest_entries_are_shown_and_one_in_full(cli: Cli, table: str, parq
     assert document["previous"] == cli("history", table, "--entry", 12, "--json").json["digest"]
 
 
-def test_an_entry_with_a_sidecar_says_so(cli: Cli, table: str, parquet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_with_a_sidecar_says_so(cli: Cli, table: str, url: str, parquet: Path) -> None:
     """Which, and how much is in it; and the claim that stands in place of the list."""
-    monkeypatch.setattr("lakebed.model.state.reference_lists.INLINE_MAX", 0)
-    cli("write", table, parquet)
+    opened = lakebed.open(url).table(table)
+    opened.log.limits = LogLimits(inline_references=0)
+    opened.write(parquet)
     (document,) = cli("history", table, "--entry", 3, "--json").lines
     (sidecar,) = document["sidecars"]
     assert (sidecar["version"], sidecar["references"]) == (3, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from pathlib import Path
@@ -22,12 +21,7 @@ SAID = "table t: gc failed at 100% of its work"
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_a_line_of_a_service_has_its_time(
-    tmp_path: Path, log_format: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    logger = logging.getLogger("lakebed")
-    for name in ("handlers", "propagate", "level"):
-        monkeypatch.setattr(logger, name, getattr(logger, name))
+def test_a_line_of_a_service_has_its_time(tmp_path: Path, log_format: str, capsys: pytest.CaptureFixture[str]) -> None:
     log_to_stderr(verbosity=0, quiet=False, log_format=log_format)
     upkeep = Upkeep(maintains=True, launcher="in-process", memory_bytes=None, limits=ServiceLimits(), idle_s=1.0)
     upkeep.service(lakebed.create(str(tmp_path)))._report(SAID)

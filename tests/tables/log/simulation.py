@@ -5,11 +5,14 @@ from functools import partial
 from random import Random
 from types import SimpleNamespace
 
+from msgspec.structs import replace
+
 from lakebed import clock
 from lakebed.log import checkpoint, committer, entry, queue, segments, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
+from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, Contended
-from lakebed.model.state import persistent_table, reference_lists
+from lakebed.model.state import persistent_table
 from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
@@ -39,6 +42,7 @@ def one_by_one(act, items):
 def drawn_by(world, monkeypatch):
     """Time, chance and waiting are the seed's, and limits are so small that they are met."""
     random = Random(world.random.random())
+    world.limits = replace(world.limits, inline_references=world.random.choice([0, 1, LIMITS.inline_references]))
     with monkeypatch.context() as patch:
         set_clock(
             patch,
@@ -59,7 +63,6 @@ def drawn_by(world, monkeypatch):
             (retries, "ATTEMPTS_MAX", 3),
             (entry, "NAMED_WITHIN", 3),
             (sidecars, "NAMED_WITHIN", 3),
-            (reference_lists, "INLINE_MAX", world.random.choice([0, 1, reference_lists.INLINE_MAX])),
             (tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one)),  # noqa: PLW0108 - a method
         ):
             patch.setattr(*replaced)

@@ -26,25 +26,27 @@ def table(tmp_path):
 def importer_of(tmp_path, monkeypatch):
     """Makes importers of two reducers."""
 
-    def exchange(_, found, shuffle):
-        tasks = enumerate(found.tasks)
-        sent = []
-        for number, task in tasks:
-            read = RowsRead()
-            sent += send_pieces(number, found.chunks(task, shuffle, read), shuffle, read)
-        made = []
-        for reducer in range(len(shuffle.boundaries) + 1):
-            scratch = tmp_path / f"{shuffle.job}-{reducer}"
-            scratch.mkdir()
-            own = [row for row in sent if row.column("reducer")[0].as_py() == reducer]
-            _, result = merge_pieces(own, shuffle, scratch)
-            made += [] if result is None else [(reducer, result)]
-        return settle(dict(enumerate(found.rows)), made)
+    class Alone(Importer):
+        def _exchange(self, found, shuffle):
+            tasks = enumerate(found.tasks)
+            sent = []
+            for number, task in tasks:
+                read = RowsRead()
+                sent += send_pieces(number, found.chunks(task, shuffle, read), shuffle, read)
+            made = []
+            for reducer in range(len(shuffle.boundaries) + 1):
+                scratch = tmp_path / f"{shuffle.job}-{reducer}"
+                scratch.mkdir()
+                own = [row for row in sent if row.column("reducer")[0].as_py() == reducer]
+                _, result = merge_pieces(own, shuffle, scratch)
+                made += [] if result is None else [(reducer, result)]
+            return settle(dict(enumerate(found.rows)), made)
 
-    monkeypatch.setattr(Importer, "_exchange", exchange)
-    monkeypatch.setattr(Importer, "_cores", lambda _: 2)
+        def _cores(self):
+            return 2
+
     monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
-    return lambda table: Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+    return lambda table: Alone(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
 
 
 @pytest.fixture

@@ -48,15 +48,17 @@ def planned(tmp_path, monkeypatch):
     """Imports a folder with two cores, as far as the exchange; returns what the map tasks would read."""
     found = []
 
-    def exchange(_, given, shuffle):
-        found.append((given, shuffle))
-        return ()
+    class Planner(Importer):
+        def _exchange(self, given, shuffle):
+            found.append((given, shuffle))
+            return ()
 
-    monkeypatch.setattr(Importer, "_exchange", exchange)
-    monkeypatch.setattr(Importer, "_cores", lambda _: 2)
+        def _cores(self):
+            return 2
+
     monkeypatch.setattr(bulk_import, "split_before", lambda *_: 0)
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}, values={"v": "string"}))
-    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+    importer = Planner(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
 
     def plan(folder):
         importer.run(folder, "parquet", None)

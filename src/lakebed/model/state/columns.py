@@ -38,8 +38,7 @@ class ColumnarCodec(Struct, Generic[K, V], frozen=True):
     A segment may store data that several of its rows share only once, so rows are merged in a *flat* form without
     sharing. ``encode`` turns values into flat rows, ``pack`` turns flat rows in key order into a segment, and
     ``unpack`` does the reverse; ``reader`` decodes one row of a segment. Only ``nullable`` columns have nulls. Keys are
-    int64 or string; strings compare by code point, which is the order of their UTF-8. Segments have about
-    ``segment_bytes``.
+    int64 or string; strings compare by code point, which is the order of their UTF-8.
     """
 
     schema: pa.Schema
@@ -48,7 +47,6 @@ class ColumnarCodec(Struct, Generic[K, V], frozen=True):
     pack: Callable[[pa.Table], pa.RecordBatch]
     unpack: Callable[[pa.RecordBatch], pa.Table]
     nullable: frozenset[str] = frozenset()
-    segment_bytes: int = SEGMENT_BYTES
 
 
 class SegmentRows(Generic[K, V]):
@@ -229,7 +227,7 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return Columns(self.codec, segments)
 
     def _full(self, index: int) -> bool:
-        return self.segments[index].size_bytes >= self.codec.segment_bytes
+        return self.segments[index].size_bytes >= SEGMENT_BYTES
 
     def _merged(self, segment: Segment[K, V] | None, keys: Collection[K], changes: Mapping[K, V | None]) -> pa.Table:
         import pyarrow.compute as pc
@@ -244,11 +242,11 @@ class Columns(Mapping[K, V], Generic[K, V]):
 
 
 def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]]:
-    """Pack flat rows, in the order of their keys, as segments; none if there are no rows."""
+    """Pack flat rows, in the order of their keys, as segments of about ``SEGMENT_BYTES``; none if there are no rows."""
     if not flat.num_rows:
         return
     whole = codec.pack(flat)
-    count = min(flat.num_rows, max(1, whole.nbytes // codec.segment_bytes))
+    count = min(flat.num_rows, max(1, whole.nbytes // SEGMENT_BYTES))
     if count == 1:
         yield Segment.of(codec, whole)
         return
