@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 OF_A_ROW = {"FilterExec", "ProjectionExec", "DataSourceExec", "CoalesceBatchesExec", "CooperativeExec", "EmptyExec"}
 """The operators of a plan that only filters rows."""
 
-_RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation")
+_RULES_THAT_DROP_COLUMNS = ("simplify_expressions", "eliminate_filter", "propagate_empty_relation", "push_down_filter")
 
 _POOL_BYTES = 64 * 1024 * 1024
 _BATCH_ROWS = 8192

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.engine.predicate import check_where
+from lakebed.engine.predicate import check_where, keep
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.rows.conditions import keys_of
 from lakebed.read.rows.expressions import condition_of
@@ -378,3 +378,12 @@ def test_a_value_with_line_breaks_is_no_operator():
     where = "s = 'a\nSortExec: b' AND n > 1"
     found = check_where(where, pa.schema([("s", pa.string()), ("n", pa.int64())]))
     assert (found.text, set(found.columns)) == (where, {"s", "n"})
+
+
+@pytest.mark.parametrize("where", ["n = 7 AND n = 8", "n > 3 AND n < 3", "n = 1 AND n IS NULL", "n <> n"])
+def test_a_contradiction_is_true_for_no_row(where):
+    """The optimizer replaces it by a constant, and its columns are needed nevertheless."""
+    predicate = check_where(where, SCHEMA.arrow)
+    assert predicate.columns == ("n",)
+    rows = pa.RecordBatch.from_arrays([pa.array([7, 8, None], SCHEMA.arrow.field("n").type)], ["n"])
+    assert keep(rows, predicate).num_rows == 0
