@@ -23,6 +23,9 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 # Compiled modules, and what Hypothesis remembers.
 ALLOWED = ("__pycache__", ".hypothesis")
 
+KEEPERS = {("hypothesis", "database.py"), ("internal", "constants_ast.py")}
+"""The modules of Hypothesis that keep them."""
+
 _watched = False
 
 
@@ -38,9 +41,9 @@ def _refuse(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 def _remembers_an_example() -> bool:
-    """Whether Hypothesis keeps an example that failed, which it first writes to a temporary file."""
+    """Whether Hypothesis keeps an example that failed, or constants of a module, first in a temporary file."""
     frame = sys._getframe()
-    while frame is not None and Path(frame.f_code.co_filename).parts[-2:] != ("hypothesis", "database.py"):
+    while frame is not None and Path(frame.f_code.co_filename).parts[-2:] not in KEEPERS:
         frame = frame.f_back
     return frame is not None
 
