@@ -14,7 +14,7 @@ from litestar.testing import TestClient
 import lakebed
 from lakebed import Schema
 from lakebed.model.documents import dump
-from lakebed.model.files import metadata_name
+from lakebed.model.files import iceberg_folder, metadata_name
 from lakebed.server.security import stored
 from lakebed.server.security.authentication import BearerAuthenticator
 from lakebed.server.security.principal import Permission
@@ -24,6 +24,7 @@ from lakebed.server.web.api import iceberg_catalog
 from lakebed.server.web.app import make_app
 from lakebed.server.web.request_authentication import Exposure
 from lakebed.upkeep.publish import record
+from lakebed.upkeep.publish.record import location_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,8 @@ PROPERTIES = {"s3.endpoint": "http://store.example", "s3.secret-access-key": "pl
 def publish(table: Table, number: int = 1, **members: Any) -> None:
     """Put metadata as the publisher does, of which the catalog reads the properties alone."""
     properties = {record.TABLE: table.id, record.VERSION: str(table.version), **record.unsealed()}
-    document = {"format-version": 2, "properties": properties, **members}
+    location = location_of(table.storage, iceberg_folder(table.id))
+    document = {"format-version": 2, "location": location, "properties": properties, **members}
     table.storage.create(metadata_name(table.id, number), record.sealed(dump(document)))
 
 
