@@ -135,6 +135,7 @@ class Code(StrEnum):
     # NotFoundError
     INSTANCE_NOT_FOUND = "instance_not_found", "not_found"
     TABLE_NOT_FOUND = "table_not_found", "not_found"
+    INDEX_NOT_READ = "index_not_read", "not_found"
     NAMESPACE_NOT_FOUND = "namespace_not_found", "not_found"
     VERSION_NOT_FOUND = "version_not_found", "not_found"
     TAG_NOT_FOUND = "tag_not_found", "not_found"

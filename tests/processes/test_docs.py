@@ -34,7 +34,7 @@ OWN_OF_LAKEBED = {
     lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "settings_in_force"}
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
     Snapshot: {"encoded", "frame", "planned", "point", "reader", "reopening", "rows", "storage", "state"}
-    | {"related", "second_key"},
+    | {"plan_where", "related", "second_key"},
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
     | {"location", "log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes"}
     | {"storage", "table_ids"}

@@ -512,7 +512,7 @@ def test_a_notebook_of_a_role_with_a_part_of_the_rows_shows_what_the_role_may_kn
 
 MISSING = {
     RemoteTable: {"lazy_polars", "pin", "register", "to_duckdb"},
-    RemoteInstance: {"named"},
+    RemoteInstance: {"create_index", "drop_index", "indexes", "named"},
 }
 INNER = {
     # What the pipeline and the service themselves use.

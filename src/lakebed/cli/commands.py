@@ -125,7 +125,7 @@ _COMMANDS = (
     (
         "view refresh",
         "merging:refresh",
-        "Add to a view the rows added to its source since the last refresh, in one commit, in this process.",
+        "Bring a view up to date with its source, in one commit, in this process.",
     ),
     (
         "index create",

@@ -103,7 +103,7 @@ _SHARED = (
         "--option",
         "storage_options",
         **_OPTION,
-        help=f"A storage option; may be repeated. Others: {OPTIONS_VARIABLE}, JSON.",
+        help=f"A storage option; may be repeated. More: {OPTIONS_VARIABLE}, JSON.",
     ),
     _shared(
         "--log-url",

@@ -118,7 +118,7 @@ def test_nothing_is_dropped_without_prune(cli: Cli, url: str, lake: Path, tmp_pa
         (
             "tables:",
             "tabels:",
-            ":3: tabels: unknown key 'tabels'; keys: settings, tables, views, roles; did you mean 'tables'?",
+            ":3: tabels: unknown key 'tabels'; keys: settings, tables, views, indexes, roles; did you mean 'tables'?",
         ),
     ],
 )

@@ -9,13 +9,16 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import KeyRange, Latest, Schema, clock
+from lakebed import Aggregate, First, KeyRange, Latest, Pipeline, Schema, clock
+from lakebed.errors import Code
+from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
 from lakebed.read.rows import second_key
-from lakebed.read.rows.second_key import Values
+from lakebed.read.rows.second_key import TEXT_BYTES_MAX, Values
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.upkeep import index_feed
 from lakebed.upkeep.index_feed import feed_index
+from tests.raising import raises
 from tests.tables.cases import compact, rewritten
 from tests.variants import Planted, Variant, planted
 
@@ -228,3 +231,139 @@ BUGS: tuple[tuple[str, Variant, Case], ...] = (
 def test_a_planted_bug_is_found(instance, table, variant, case):
     with planted(variant), pytest.raises(AssertionError):
         case(instance, table)
+
+
+def test_values_that_no_read_takes_are_refused_with_the_remedy(instance, table):
+    put(table, (1, 5, "x"))
+    for code, by in (
+        (Code.ARGUMENT_INVALID, {}),
+        (Code.ARGUMENT_INVALID, {"k": 1}),
+        (Code.ARGUMENT_INVALID, {"b": "x"}),
+        (Code.COLUMN_UNKNOWN, {"nope": 1}),
+        (Code.KEY_NULL, {"a": None}),
+        (Code.KEY_TYPE_MISMATCH, {"a": "five"}),
+        (Code.KEY_NOT_REPRESENTABLE, {"a": 2**40}),
+    ):
+        with raises(code):
+            table.get(by=by)
+    index = instance.table("by_a")
+    for read in (lambda: index.get(5, 1), index.scan, index.count, lambda: index.at(1), index.snapshot):
+        with raises(Code.INDEX_NOT_READ):
+            read()
+    with raises(Code.INDEX_NOT_READ):
+        instance.sql("SELECT * FROM by_a")
+    listed = instance.sql("SELECT DISTINCT table_name FROM information_schema.columns").read_all().to_pylist()
+    assert listed == [{"table_name": "t"}]
+    with raises(Code.VIEW_READ_ONLY):
+        instance.table("by_a").write(pa.table({"a": [1], "k": [1]}))
+
+
+def test_an_index_that_would_be_wrong_is_refused(instance, table):
+    sums = instance.create_table("sums", SCHEMA, merge=Aggregate({"a": "sum", "b": "last"}))
+    nested = instance.create_table("nested", Schema({"k": "int64"}, values={"l": pa.list_(pa.int64())}))
+    for code, name, on in (
+        (Code.INDEX_UNFIT, sums.name, ["a"]),
+        (Code.INDEX_UNFIT, nested.name, ["l"]),
+        (Code.INDEX_EXISTS, "t", ["a"]),
+        (Code.COLUMN_UNKNOWN, "t", ["nope"]),
+        (Code.ARGUMENT_INVALID, "t", []),
+        (Code.ARGUMENT_INVALID, "t", "a"),
+    ):
+        with raises(code):
+            instance.create_index("new", table=name, on=on)
+    assert "new" not in instance.tables()
+    for change in (DropField("a"), WidenField("a", "int64")):
+        with raises(Code.INDEX_UNFIT):
+            table.alter(change)
+
+
+def test_a_field_that_is_renamed_is_found_by_its_new_name(instance, table):
+    put(table, (1, 5, "x"))
+    table.alter(RenameField("a", "n"), AddField("a", "int32"))
+    fed(instance)
+    assert keys(table, n=5) == [1]
+    with raises(Code.ARGUMENT_INVALID):
+        table.get(by={"a": 5})
+
+
+def test_long_texts_are_compared_whole(instance):
+    table = instance.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
+    instance.create_index("by_b", table="t", on=["b"])
+    long = "é" * TEXT_BYTES_MAX
+    table.write(pa.table({"k": [1, 2, 3], "b": [long + "a", long + "b", "short"]}))
+    fed(instance, "by_b")
+    assert (keys(table, b=long + "a"), keys(table, b=long), keys(table, b="short")) == ([1], [], [3])
+
+
+def test_floats_are_equal_as_keys_are(instance):
+    table = instance.create_table("t", Schema({"k": "int64"}, values={"x": "double"}))
+    instance.create_index("by_x", table="t", on=["x"])
+    table.write(pa.table({"k": [1, 2, 3, 4], "x": [0.0, -0.0, float("nan"), None]}))
+    for _ in range(2):
+        assert [row["k"] for row in table.get(by={"x": 0.0}).to_pylist()] == [1, 2]
+        assert [row["k"] for row in table.get(by={"x": float("nan")}).to_pylist()] == [3]
+        fed(instance, "by_x")
+
+
+def test_an_index_goes_with_its_table_and_leaves_it(instance, table):
+    assert instance.indexes("t") == {"by_a": ["a"], "by_b_a": ["b", "a"]}
+    instance.drop_index("by_a")
+    assert instance.indexes("t") == {"by_b_a": ["b", "a"]}
+    with raises(Code.ARGUMENT_INVALID):
+        instance.drop_index("t")
+    instance.drop_table("t")
+    assert instance.tables() == []
+
+
+def test_what_was_erased_is_in_an_index_until_it_is_built_anew(instance, table):
+    put(table, (1, 5, "x"), (2, 6, "y"))
+    fed(instance)
+    rewritten(table, delete_where="k = 1")
+    pipeline = Pipeline(instance, launcher="this-thread")
+    assert any("indexes" in text for text in pipeline.erase_report("t", where="k = 1").not_searched)
+    assert [place.rows for place in pipeline.erase_report("by_a", where="k = 1").places if place.rows] == [1]
+    fed(instance, anew=True)
+    found = pipeline.erase_report("by_a", where="k = 1").places
+    assert {place.live_rows for place in found} == {0}
+
+
+def test_many_outdated_entries_have_an_index_built_anew(instance, table):
+    put(table, *[(k, k, "x") for k in range(4)])
+    fed(instance, "by_a")
+    variant = _set(index_feed, "STALE_ROWS", 3)
+    with planted(variant):
+        for turn in range(1, 4):
+            put(table, *[(k, 10 * turn + k, "x") for k in range(4)])
+            compact(table)
+            fed(instance, "by_a")
+    entries = sum(file.rows for file in instance.table("by_a").state().referenced().values())
+    assert entries <= 4 * 1.5 + 3
+    assert keys(table, a=31) == [1]
+
+
+def test_predicates_that_need_a_value_use_the_index(instance):
+    table = instance.create_table("t", SCHEMA, merge=Latest())
+    instance.create_index("by_a", table="t", on=["a"])
+    rows = 5_000
+    table.write(
+        pa.table({"k": range(rows), "a": pa.array([k % 500 for k in range(rows)], pa.int32()), "b": ["x"] * rows})
+    )
+    fed(instance, "by_a")
+    table.write(pa.table({"k": [7, rows], "a": pa.array([8, 7], pa.int32()), "b": ["new", "new"]}))
+    of_7 = [*range(507, rows, 500), rows]
+    of_7_or_8 = sorted([7, *of_7, *range(8, rows, 500)])
+    for where, wanted in (
+        ("a = 7", of_7),
+        ("a = 7 AND b = 'new'", [rows]),
+        ("a IN (7, 8)", of_7_or_8),
+        ("(a = 7 AND k > 600) OR a = 8", [k for k in of_7_or_8 if k > 507 or k % 500 == 8 or k == 7]),
+        ("a = 7 AND k = 1", []),
+    ):
+        assert [row["k"] for row in table.scan(where=where, columns=["k"]).read_all().to_pylist()] == wanted
+        assert sorted(instance.sql(f"SELECT k FROM t WHERE {where}").read_all()["k"].to_pylist()) == wanted
+        explained = table.explain(where=where)
+        assert explained.keys_by_index is not None
+        assert f"{explained.keys_by_index:,} keys that may have such rows" in str(explained)
+    assert table.scan(where="a < 2").read_all().num_rows == 20
+    for where in ("a = 7 OR b = 'new'", "a < 2", "a <> 7", "b = 'new'"):
+        assert table.explain(where=where).keys_by_index is None

@@ -25,6 +25,10 @@ class Step:
     seconds: float
 
 
+_WHERE_ANY = ("merged", "skipped", "index")
+"""Lines that are left out where there is nothing to say."""
+
+
 @dataclass(frozen=True, slots=True)
 class Explanation:
     """Statistics of one read of a table at ``version``. ``str()`` is text, :meth:`to_dict` is for programs.
@@ -35,7 +39,8 @@ class Explanation:
     with page indexes) were read; a page in the read cache counts as a page, without bytes. ``engine`` is true if
     DataFusion read any of it: the engine counts only pages of a key column, and no row groups, pages or bytes in a
     merge of very many files. ``pages_out_by_bounds`` are pages of a key column in which the bounds of the columns that
-    the predicate names exclude every row. ``rows_merged`` rows of files went into merges by the mode ``merge``, because
+    the predicate names exclude every row. ``keys_by_index`` are those that an index has for it; None if none was used.
+    ``rows_merged`` rows of files went into merges by the mode ``merge``, because
     files overlap or hold deletes or partial rows; ``rows`` were returned.
     """
 
@@ -53,8 +58,9 @@ class Explanation:
     merge: str
     engine: bool
     steps: tuple[Step, ...]
-    # A service of a version before does not send it.
+    # A service of a version before does not send these.
     pages_out_by_bounds: int = 0
+    keys_by_index: int | None = None
 
     @classmethod
     def of(cls, version: int, plan: QueryPlan, statistics: ReadStatistics) -> Explanation:
@@ -70,6 +76,7 @@ class Explanation:
             row_groups=statistics.row_groups,
             pages=statistics.pages,
             pages_out_by_bounds=statistics.pages_by_bounds,
+            keys_by_index=plan.keys_by_index,
             size_bytes=statistics.size_bytes,
             rows=statistics.rows,
             rows_merged=statistics.rows_merged,
@@ -130,13 +137,16 @@ class Explanation:
             "files": f"{self.files_considered:,} considered: {left}, {self.files_opened:,} opened",
             "read": self._amounts(),
             "skipped": self.pages_out_by_bounds and f"{self.pages_out_by_bounds:,} pages of keys by bounds of columns",
+            "index": self.keys_by_index is not None and f"{self.keys_by_index:,} keys that may have such rows",
             "by": "DataFusion" if self.engine else "pages",
             "rows": f"{self.rows:,}",
             "merged": self.rows_merged and f"{self.rows_merged:,} rows of files by {self.merge}",
             "time": f"{self.seconds * 1e3:.2f} ms",
         }
         lines |= {f"  {step.name}": f"{step.seconds * 1e3:.2f} ms" for step in self.steps}
-        return [f"{name:<12}{value}" for name, value in lines.items() if value or name not in ("merged", "skipped")]
+        return [
+            f"{name:<12}{value}" for name, value in lines.items() if value or name not in ("merged", "skipped", "index")
+        ]
 
     def _amounts(self) -> str:
         read = (self.row_groups, "row group"), (self.pages, "page"), (self.size_bytes, "byte")

@@ -146,7 +146,7 @@ def _spread(box: dict[int, _FieldRanges], codec: KeyCodec) -> tuple[list[Encoded
             break
         points, stretches = [], []
         for keys in _join_near(ranges, room):
-            if _is_value(field, keys):
+            if is_value(field, keys):
                 points.append(keys.min.ljust(field.width, b"\x00"))
             else:
                 stretches.append(keys)
@@ -170,7 +170,7 @@ def _after(prefix: bytes, keys: EncodedRange) -> EncodedRange:
     return EncodedRange(prefix + keys.min, successor(prefix) if keys.max is None else prefix + keys.max)
 
 
-def _is_value(field: Field, keys: EncodedRange) -> bool:
+def is_value(field: Field, keys: EncodedRange) -> bool:
     """Return whether the range of one field's encoding holds a single value."""
     if field.width:
         end = 1 << (8 * field.width) if keys.max is None else _unsigned(field, keys.max)

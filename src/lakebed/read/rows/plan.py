@@ -53,7 +53,7 @@ class QueryPlan(Struct, frozen=True):
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
     partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
     are merged by ``merge``. Of the remaining rows, those outside ``shown`` are hidden, and a read may leave out those
-    for which the ``condition`` is not true.
+    for which the ``condition`` is not true. ``keys_by_index`` counts the keys that an index gave for the ranges.
     """
 
     partitions: tuple[PartitionQuery, ...]
@@ -63,6 +63,7 @@ class QueryPlan(Struct, frozen=True):
     merge: MergeMode = KEEP_ALL
     shown: Visibility = EVERY_ROW
     condition: Condition | None = None
+    keys_by_index: int | None = None
 
     @property
     def shows_all(self) -> bool:

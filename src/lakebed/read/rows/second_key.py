@@ -14,6 +14,8 @@ value that a field cannot have. Source: docs/decisions/0078.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Protocol
@@ -24,17 +26,20 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.checks import shown
-from lakebed.model.keys import ALL_KEYS, EncodedRange, encode_scalar, iter_ranges, successor
+from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, encode_scalar, iter_ranges, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Field, Schema
 from lakebed.model.state.table_state import TableIndex, TableState
+from lakebed.read.rows.conditions import keys_of
+from lakebed.read.rows.key_ranges import is_value
 from lakebed.read.rows.plan import plan
 from lakebed.read.rows.visible_rows import both, raw_state
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
     from lakebed.model.state.table_state import ViewSource
+    from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.reader import Reader
 
 TEXT_BYTES_MAX = 256
@@ -43,6 +48,12 @@ TEXT_BYTES_MAX = 256
 FEW_ROWS = 8
 """Up to as many rows are compared and encoded value by value: a kernel of Arrow takes as long for one as for a
 thousand."""
+
+FEW_KEYS = 256
+"""The most keys of which the rows are looked up for a predicate: more may cost as much as to read all rows."""
+
+VALUES_MAX = 16
+"""The most values of indexed fields that are looked up for a predicate."""
 
 KEYS_MAX = 100_000
 """The most keys that are looked up. The rows of more are found by reading all rows, in bounded memory."""
@@ -202,6 +213,27 @@ def _index_of(state: TableState, names: Sequence[str], visible: Collection[str])
     )
 
 
+def values_of(condition: Condition, state: TableState) -> Iterator[list[Values]]:
+    """Return for each index that a condition needs the values of: rows with others do not pass it."""
+    known = {field.id: field for field in state.created.fields}
+    for index in state.indexes:
+        fields = tuple(known[one] for one in index.fields)
+        boxes = keys_of(condition, KeyCodec(fields)).boxes
+        found: list[Values] = []
+        for box in boxes:
+            sides = [
+                [KeyCodec((field,)).decode_bound(keys.min).values[0] for keys in ranges]
+                for place, ranges in sorted(box)
+                if all(is_value(field := fields[place], keys) for keys in ranges)
+            ]
+            if len(sides) < len(fields) or math.prod(map(len, sides)) > VALUES_MAX:
+                break
+            found += [Values(index, fields, contents) for contents in itertools.product(*sides)]
+        else:
+            if len(found) <= VALUES_MAX:
+                yield found
+
+
 def _equal(column: pa.Array | pa.ChunkedArray, field: Field, content: Any) -> Any:
     """Return whether each value is the one with this content, as keys are equal: null for null."""
     import pyarrow.compute as pc
@@ -266,8 +298,20 @@ class SecondKey(Struct, frozen=True):
         keys = self.candidates(values)
         if keys is None:
             return ranges
-        points = [EncodedRange(key, successor(key)) for key in keys]
-        return tuple(iter_ranges([point.intersect(one) for one in ranges for point in points]))
+        return points_of(keys, ranges)
+
+    def few_keys(self, condition: Condition) -> list[bytes] | None:
+        """Return keys, ascending, among which are those of all rows that pass a condition; None if no index has few."""
+        for values in values_of(condition, self.state):
+            keys: set[bytes] = set()
+            for one in values:
+                found = self.candidates(one)
+                if found is None or len(found) + len(keys) > FEW_KEYS:
+                    break
+                keys.update(found)
+            else:
+                return sorted(keys)
+        return None
 
     def candidates(self, values: Values) -> list[bytes] | None:
         """Return keys, ascending, among which are those of all rows with the values; None if they are too many, or not
@@ -309,6 +353,12 @@ class SecondKey(Struct, frozen=True):
         with closing(self.reader.scan(planned, list(names), None)) as rows:
             for batch in rows:
                 yield values.possible(batch)
+
+
+def points_of(keys: Sequence[bytes], ranges: Sequence[EncodedRange]) -> tuple[EncodedRange, ...]:
+    """Return the ranges of single keys that lie in the ranges."""
+    points = [EncodedRange(key, successor(key)) for key in keys]
+    return tuple(iter_ranges([point.intersect(one) for one in ranges for point in points]))
 
 
 def _covering(entries: Entries, state: TableState) -> TableState | None:

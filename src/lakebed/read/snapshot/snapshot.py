@@ -10,6 +10,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.checks import check_flag, check_sample, check_seconds, check_whole_number
@@ -301,9 +303,7 @@ class Readable(TableHandle["RowStream"]):
         now = self.snapshot()
 
         def rows(condition: Condition, columns: Sequence[str], limit: int | None) -> RowStream:
-            from lakebed.read.rows.conditions import plan_where
-
-            planned = plan_where(now.state, (ALL_KEYS,), condition)
+            planned = now.plan_where((ALL_KEYS,), condition)
             return returned_stream(now.reader.scan(planned, columns, limit), now.schema)
 
         return lazy_frame(now.schema, rows, f"table {now.state.table} at version {now.state.version}")
@@ -479,9 +479,7 @@ class Snapshot(Readable):
         is not true may be left out.
         """
         if condition is not None:
-            from lakebed.read.rows.conditions import plan_where
-
-            planned = coarser(plan_where(self.state, ranges, condition), ranges)
+            planned = coarser(self.plan_where(ranges, condition), ranges)
         else:
             planned = plan(self.state, ranges) if where is None else self._plan_where(ranges, where, ROWS_A_RANGE)
         return self.reader.scan(planned, names, limit, where=where, reverse=reverse)
@@ -491,14 +489,23 @@ class Snapshot(Readable):
 
         They are those for which the condition is true, and others of the same partitions.
         """
-        from lakebed.read.rows.conditions import plan_where
         from lakebed.read.rows.engine_frames import frame_of
 
-        planned = plan_where(self.state, (ALL_KEYS,), condition)
+        planned = self.plan_where((ALL_KEYS,), condition)
         return self.reader, frame_of(over_partitions(planned, self.state), self.reader, columns, wanted=planned)
 
-    def _plan_where(self, ranges: Sequence[EncodedRange], where: Predicate, rows_a_range: int) -> QueryPlan:
+    def plan_where(self, ranges: Sequence[EncodedRange], condition: Condition) -> QueryPlan:
+        """Plan a read of the rows of the ranges for which a condition can be true, by an index if it has few keys."""
         from lakebed.read.rows.conditions import plan_where
+
+        keys = self.second_key.few_keys(condition) if self.state.indexes else None
+        if keys is None:
+            return plan_where(self.state, ranges, condition)
+        from lakebed.read.rows.second_key import points_of
+
+        return replace(plan_where(self.state, points_of(keys, ranges), condition), keys_by_index=len(keys))
+
+    def _plan_where(self, ranges: Sequence[EncodedRange], where: Predicate, rows_a_range: int) -> QueryPlan:
         from lakebed.read.rows.expressions import condition_of
 
-        return coarser(plan_where(self.state, ranges, condition_of(where.parts)), ranges, rows_a_range)
+        return coarser(self.plan_where(ranges, condition_of(where.parts)), ranges, rows_a_range)

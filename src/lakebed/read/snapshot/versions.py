@@ -106,13 +106,13 @@ class TableVersions:
     def _present_state(self, max_staleness: float | None = None, at_least: int | None = None) -> TableState:
         """As :meth:`state`.
 
-        Also raises NotFoundError for a dropped table, whose files may still exist, and UsageError for an index.
+        Also raises NotFoundError for a dropped table, whose files may still exist, and for an index.
         """
         state = self._newest(max_staleness) if at_least is None else self.state(max_staleness, at_least)
         if state.dropped:
             raise Code.TABLE_NOT_FOUND(f"the table was dropped at version {state.version}", table=state.table)
         if state.view is not None and state.view.index is not None:
-            raise Code.ARGUMENT_INVALID(
+            raise Code.INDEX_NOT_READ(
                 "an index has entries of rows that changed since, so it is not read itself: read its table with by, as "
                 "in get(by={'tailnum': 'N14228'})",
                 table=state.table,

@@ -55,7 +55,7 @@ from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
 from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
 from lakebed.engine.workarounds.same_names import options_off
 from lakebed.engine.workarounds.typed_literals import with_resolved_literals
-from lakebed.errors import Code, Error, UsageError
+from lakebed.errors import Code, Error, NotFoundError, UsageError
 from lakebed.model import types
 from lakebed.model.arrays import empty_batch, empty_table, nullable
 from lakebed.model.foreign_errors import is_panic, translate_errors
@@ -452,7 +452,12 @@ class SqlEngine:
                     return summary(columns, rows.read_all())
 
     def _schema_of(self, name: str) -> Schema | None:
-        snapshot = self._snapshot_of(name)
+        try:
+            snapshot = self._snapshot_of(name)
+        except NotFoundError as error:
+            if error.code is not Code.INDEX_NOT_READ:
+                raise
+            return None
         return None if snapshot is None else snapshot.schema
 
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:

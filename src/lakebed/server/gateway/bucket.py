@@ -187,7 +187,12 @@ class Bucket:
                 return None
         share = holder.share
         version = share.version if share is not None and share.version is not None else table.state().version
-        return self._view(holder, table, version)
+        try:
+            return self._view(holder, table, version)
+        except NotFoundError as error:
+            if error.code is not Code.INDEX_NOT_READ:
+                raise
+            return None
 
     def _table(self, holder: KeyHolder, name: str) -> Table:
         table = self._tables.table(holder.principal, Permission.READ, name)

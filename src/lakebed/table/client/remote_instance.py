@@ -203,6 +203,9 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._connection.ask("PATCH", "/v1/settings", changes, reads=False)
 
     named = missing("named", "use table, with its name")
+    create_index = missing("create_index", "make it where the instance can be opened: lakebed index create")
+    drop_index = missing("drop_index", "drop it where the instance can be opened: lakebed index drop")
+    indexes = missing("indexes", "list them where the instance can be opened: lakebed index list")
 
 
 def _points(split_points: Iterable[Any]) -> list[list[Word]]:

@@ -31,7 +31,6 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
-from math import inf
 from typing import TYPE_CHECKING
 
 from lakebed import clock
@@ -281,7 +280,7 @@ def _delete(table: Table, files: Sequence[DataFile]) -> int | None:
     for start in range(0, len(files), BATCH_FILES):
         batch = files[start : start + BATCH_FILES]
         table.storage.delete([name for f in batch for name in object_names(table.id, f)])
-        table.snapshot(max_staleness=inf).reader.drop(batch)
+        table.reader.drop(batch)
         version = _purge(table, [f.id for f in batch]) or version
     return version
 

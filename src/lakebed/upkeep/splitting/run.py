@@ -11,7 +11,6 @@ Errors: DamagedError for a summary, or for a file whose summary is gone; those o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -138,9 +137,9 @@ def split_at_keys(
 
 def _exact(table: Table, cuts: Sequence[SplitAt], summaries: dict[str, Summary]) -> dict[str, Summary]:
     """Return the summaries with the exact ranks of the cuts, and of the ends of the partitions that are cut."""
-    snapshot = table.snapshot(max_staleness=math.inf)
-    bounds = bounds_of_cuts({cut.partition: cut.keys for cut in cuts}, snapshot.state)
-    return exact_at(bounds, summaries, snapshot.reader, snapshot.schema)
+    state = table.log.head.state
+    bounds = bounds_of_cuts({cut.partition: cut.keys for cut in cuts}, state)
+    return exact_at(bounds, summaries, table.reader, state.created)
 
 
 def join(table: Table) -> JoinReport:

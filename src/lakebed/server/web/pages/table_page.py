@@ -96,7 +96,7 @@ class ShownFile:
 
 @dataclass(frozen=True, slots=True)
 class ShownView:
-    """What a table is fed from; ``source`` is None if that table was dropped."""
+    """What a table is fed from; ``source`` is None if that table was dropped. An index has no query to ``select``."""
 
     source: str | None
     select: str
