@@ -7,7 +7,7 @@ import io
 import json
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 import lakebed
 from lakebed.cli import main
+from lakebed.storage import telemetry
 
 SCHEMA = {
     "row_key": {"place": "string", "sensor": "int32"},
@@ -52,7 +53,7 @@ def url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Cli]:
     """Runs one command line against the instance at ``url``."""
     monkeypatch.setenv("LAKEBED_INSTANCE", url)
     # Not the configuration of the user who runs the tests.
@@ -64,7 +65,10 @@ def cli(url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
         said = capsys.readouterr()
         return Ran(code, said.out, said.err)
 
-    return run
+    before = telemetry.sink
+    yield run
+    # With -v a command measures until its process ends, which is that of all tests here.
+    telemetry.install(before)
 
 
 @pytest.fixture
