@@ -138,12 +138,14 @@ def test_an_operation_waits_for_a_full_disk_and_says_since_when(tmp_path: Path) 
 def test_an_operation_that_keeps_failing_is_parked_until_a_retry(tmp_path: Path) -> None:
     lake = lake_with(tmp_path, Fault.FULL, "none")
     view_source = write(lake.instance, "flights")
-    view = lake.instance.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
+    select = "SELECT key, key || key || key AS wide FROM source"
+    view = lake.instance.create_view_table("copies", source="flights", select=select, row_key=["key"])
+    view.set(value_bytes_max=8192)
     limits = ServiceLimits(follow_s=0.05, failures_max=2, periods=QUICK.periods)
     with service_of(lake, limits) as service:
         until(lambda: view.count().rows == 10)
-        # A source whose rows went cannot feed a view any more.
-        view_source.remove(lakebed.KeyRange())
+        # A row that is too large for the view.
+        view_source.write(pa.table({"key": ["x" * 3000], "value": [3]}))
 
         def refresh() -> OperationStatus:
             found = service.status().table("copies")
