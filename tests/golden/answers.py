@@ -10,7 +10,7 @@ from unittest.mock import patch
 
 import lakebed
 from lakebed import KeyRange
-from lakebed.errors import UsageError
+from lakebed.errors import NotFoundError, UsageError
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.golden.listing import KINDS
 
@@ -59,7 +59,7 @@ def _answer(call):
     """Return the answer of a call; the code of its error: no file may have the rows of a table, an index has none."""
     try:
         return call()
-    except UsageError as error:
+    except (UsageError, NotFoundError) as error:
         return str(error.code)
 
 

@@ -142,5 +142,7 @@ def test_every_kind_of_transaction_is_described_in_words():
         "set_filter": "only key <> '', age-off after 1 hour by field 2",
         "drop_expired": "1 reference past the age-off",
         "restore_version": "to version 22, 6 partitions replaced",
+        "add_index": "in table-98, of fields 4",
+        "drop_index": "in table-98",
         "drop_table": "",
     }

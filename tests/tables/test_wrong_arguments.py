@@ -33,6 +33,7 @@ INTERNAL = {
     "frame",
     "named",
     "opened",
+    "plan_where",
     "planned",
     "point",
     "release",

@@ -11,6 +11,8 @@ import pytest
 import lakebed
 from lakebed import Aggregate, First, KeyRange, Latest, Pipeline, Schema, clock
 from lakebed.errors import Code
+from lakebed.files.parquet.read_cache import READ_CACHE
+from lakebed.model.row_filters import SetFilter
 from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
 from lakebed.read.rows import second_key
 from lakebed.read.rows.second_key import TEXT_BYTES_MAX, Values
@@ -18,6 +20,7 @@ from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.upkeep import index_feed
 from lakebed.upkeep.index_feed import feed_index
+from lakebed.upkeep.retention.run import collect_garbage
 from tests.raising import raises
 from tests.tables.cases import compact, rewritten
 from tests.variants import Planted, Variant, planted
@@ -367,3 +370,31 @@ def test_predicates_that_need_a_value_use_the_index(instance):
     assert table.scan(where="a < 2").read_all().num_rows == 20
     for where in ("a = 7 OR b = 'new'", "a < 2", "a <> 7", "b = 'new'"):
         assert table.explain(where=where).keys_by_index is None
+
+
+def test_an_index_whose_files_were_collected_meanwhile_is_read_again(tmp_path):
+    """A reader that knows an older state of the index looks for a newer one."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, merge=Latest())
+    lake.create_index("by_a", table="t", on=["a"])
+    put(table, (1, 5, "x"))
+    fed(lake, "by_a")
+    put(table, (2, 5, "x"))
+    fed(lake, "by_a")
+    reader = lakebed.open(lake.url)["t"]
+    assert keys(reader, a=5) == [1, 2]
+    index = lake.table("by_a")
+    fed(lake, "by_a", anew=True)
+    index.set(history_s=0)
+    assert collect_garbage(index).files
+    bytes_max = READ_CACHE.stats().bytes_max
+    READ_CACHE.limit(0)
+    READ_CACHE.limit(bytes_max)
+    assert keys(reader, a=5) == [1, 2]
+
+
+def test_an_index_has_no_filter_and_no_index(instance, table):
+    with raises(Code.FILTER_CHANGE_REJECTED):
+        instance.table("by_a").alter(SetFilter("a > 3"))
+    with raises(Code.INDEX_UNFIT):
+        instance.create_index("of_it", table="by_a", on=["a"])

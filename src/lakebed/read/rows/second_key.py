@@ -24,7 +24,7 @@ import pyarrow as pa
 from msgspec import Struct
 from msgspec.structs import replace
 
-from lakebed.errors import Code
+from lakebed.errors import Code, NotRetainedError
 from lakebed.model.checks import shown
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, encode_scalar, iter_ranges, successor
 from lakebed.model.merge_modes import KEEP_ALL
@@ -317,15 +317,25 @@ class SecondKey(Struct, frozen=True):
         """Return keys, ascending, among which are those of all rows with the values; None if they are too many, or not
         known.
         """
-        entries = None if self.related is None else self.related(values.index.table)
-        known = None if entries is None else _covering(entries, self.state)
-        if entries is None or known is None or known.view is None or known.view.index is None:
+        if self.related is None:
+            return None
+        entries = self.related(values.index.table)
+        try:
+            return self._candidates(entries.reader, _covering(entries, self.state), values)
+        except NotRetainedError:
+            # The known state of the index is old, and its files were collected.
+            entries.state()
+        return self._candidates(entries.reader, _covering(entries, self.state), values)
+
+    def _candidates(self, reader: Reader, known: TableState | None, values: Values) -> list[bytes] | None:
+        """Return the keys by a state of the index."""
+        if known is None or known.view is None or known.view.index is None:
             return None
         schema, coverage = self.state.created, known.view.index
         by_id = {field.id: field.name for field in schema.fields}
         source_names = [by_id[one] for one in (*coverage.fields, *coverage.key_fields)]
         keys: set[bytes] = set()
-        for rows in _entries(entries.reader, known, values):
+        for rows in _entries(reader, known, values):
             named = pa.RecordBatch.from_arrays(rows.columns, source_names)
             if named.num_rows <= FEW_ROWS:
                 keys.update(schema.codec.encode_row(named, row) for row in range(named.num_rows))

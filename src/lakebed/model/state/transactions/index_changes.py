@@ -35,6 +35,8 @@ class AddIndex(StoredAsIs, frozen=True, tag="add_index"):
         added = TableIndex(self.index, self.fields)
         if added in state.indexes:
             return Repeated(state.version)
+        if state.view is not None and state.view.index is not None:
+            return Rejected(Code.INDEX_UNFIT, "the table is an index itself: make another index of its table")
         schema = state.created
         names = {field.id: field.name for field in schema.fields}
         if any(one not in names for one in self.fields):
@@ -50,8 +52,8 @@ class AddIndex(StoredAsIs, frozen=True, tag="add_index"):
         return replace(state, indexes=(*state.indexes, TableIndex(self.index, self.fields)))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """Report nothing: the names of the fields may change."""
-        return Description()
+        """Report the table of the entries, and the fields by their ids: their names may change."""
+        return Description(f"in {self.index}, of fields {', '.join(map(str, self.fields))}")
 
 
 class DropIndex(StoredAsIs, frozen=True, tag="drop_index"):
@@ -68,8 +70,8 @@ class DropIndex(StoredAsIs, frozen=True, tag="drop_index"):
         return replace(state, indexes=tuple(one for one in state.indexes if one.table != self.index))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """Report nothing."""
-        return Description()
+        """Report the table of the entries."""
+        return Description(f"in {self.index}")
 
 
 def unfit_indexes(indexes: tuple[TableIndex, ...], merge: MergeMode, schema: Schema) -> Rejected | None:
