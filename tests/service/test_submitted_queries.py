@@ -223,7 +223,7 @@ def test_rows_go_to_an_empty_folder_in_a_format(lake: Any, queries: SubmittedQue
 
 
 def put_query(lake: Any, number: int | None = 1, *, age_s: float = 0.0, **asked: Any) -> SubmittedQuery:
-    """A query as a service leaves it that died in its attempt of this number, so many seconds ago."""
+    """A query of a service that died ``age_s`` seconds ago, during the attempt with this number."""
     query = SubmittedQuery(
         id=clock.new_id(),
         submitted_by="local",

@@ -52,10 +52,10 @@ PAGES = (overview, jobs_page, log_page, query_page, table_page, rendering, sign_
 _CORS_HEADERS = ["Accept", "Authorization", "Content-Type"]
 
 
-class _Handlers(Router):
-    """The handlers of one application, which registers them as they are: Litestar would copy each with all it has."""
+class _SharedRouter(Router):
+    """The routes of one application, registered as they are: Litestar would copy each handler with all that it has."""
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> _Handlers:
+    def __deepcopy__(self, memo: dict[int, Any]) -> _SharedRouter:
         return self
 
 
@@ -123,7 +123,7 @@ def make_app(
 
     app = Litestar(
         # One router: handlers that share a path would be registered again, which wraps a plain function twice.
-        route_handlers=[_Handlers("/", route_handlers=[*routes_in(*API, *FOREIGN, *PAGES)])],
+        route_handlers=[_SharedRouter("/", route_handlers=[*routes_in(*API, *FOREIGN, *PAGES)])],
         dependencies={name: _always(value) for name, value in provided.items()}
         | {"principal": _each_time(principal), "requested": _each_time(requested_table)},
         # Not guards: Litestar copies the handler for each guard of each request.
