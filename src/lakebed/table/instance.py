@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 from lakebed import clock
-from lakebed.errors import Code, Error, ExistsError, NotFoundError
+from lakebed.errors import Code, DamagedError, Error, ExistsError, NotFoundError
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.locations import connect_logs
 from lakebed.log.log import Log
@@ -298,13 +298,7 @@ class Instance(TableNames[Table]):
         """
         registered = self._find(name)
         table = self._handle(registered.id, name)
-        state = table.state()
-        for index in state.indexes:
-            if (known := self._catalog.head.state.tables.get(index.table)) is not None:
-                self.drop_table(known.name)
-        if state.view is not None and state.view.index is not None:
-            with suppress(NotFoundError):
-                self.named(state.view.table).commit(DropIndex(registered.id))
+        self._drop_indexes(table)
         self._change(PurgeTable(registered.id), name)
         try:
             finish_drop(table)
@@ -314,6 +308,20 @@ class Instance(TableNames[Table]):
                 "to it, until `lakebed gc` finishes the drop"
             ) from error.__cause__
         self.release(registered.id)
+
+    def _drop_indexes(self, table: Table) -> None:
+        """Drop the indexes of a table; or declare that its own table has this index no more."""
+        try:
+            state = table.state()
+        except DamagedError:
+            # The table can be dropped nevertheless; its indexes stay, and can be dropped as well.
+            return
+        for index in state.indexes:
+            if (known := self._catalog.head.state.tables.get(index.table)) is not None:
+                self.drop_table(known.name)
+        if state.view is not None and state.view.index is not None:
+            with suppress(NotFoundError, DamagedError):
+                self.named(state.view.table).commit(DropIndex(table.id))
 
     def is_online(self, name: str) -> bool:
         """Return whether splitting and compaction run on the table."""

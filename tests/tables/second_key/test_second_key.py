@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -398,3 +399,21 @@ def test_an_index_has_no_filter_and_no_index(instance, table):
         instance.table("by_a").alter(SetFilter("a > 3"))
     with raises(Code.INDEX_UNFIT):
         instance.create_index("of_it", table="by_a", on=["a"])
+
+
+def test_a_table_with_a_damaged_log_and_its_index_can_be_dropped(tmp_path):
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA)
+    lake.create_index("by_a", table="t", on=["a"])
+    lake.close()
+    folder = tmp_path / "lake" / "tables" / table.id
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    entry = min((folder / "log").glob("*.ndjson"))
+    entry.write_bytes(entry.read_bytes()[:-9])
+    lake = lakebed.open(lake.url)
+    with raises(Code.ENTRY_DAMAGED):
+        lake["t"].state()
+    lake.drop_index("by_a")
+    with raises(Code.ENTRY_DAMAGED):
+        lake.drop_table("t")
+    assert lake.tables() == []
