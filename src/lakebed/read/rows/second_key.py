@@ -321,21 +321,26 @@ class SecondKey(Struct, frozen=True):
             return None
         entries = self.related(values.index.table)
         try:
-            return self._candidates(entries.reader, _covering(entries, self.state), values)
+            return self._candidates(entries, values)
         except NotRetainedError:
             # The known state of the index is old, and its files were collected.
             entries.state()
-        return self._candidates(entries.reader, _covering(entries, self.state), values)
+        return self._candidates(entries, values)
 
-    def _candidates(self, reader: Reader, known: TableState | None, values: Values) -> list[bytes] | None:
-        """Return the keys by a state of the index."""
-        if known is None or known.view is None or known.view.index is None:
+    def _candidates(self, entries: Entries, values: Values) -> list[bytes] | None:
+        """Return the keys by the known state of the index, or by the latest if there are files that this lacks."""
+        known = entries.log.head.state
+        late = () if known.view is None else uncovered(self.state, known.view)
+        if late or not known.version:
+            known = entries.state()
+            late = () if known.view is None else uncovered(self.state, known.view)
+        if known.view is None or known.view.index is None or known.dropped or not answers(known.view, self.state):
             return None
         schema, coverage = self.state.created, known.view.index
         by_id = {field.id: field.name for field in schema.fields}
         source_names = [by_id[one] for one in (*coverage.fields, *coverage.key_fields)]
         keys: set[bytes] = set()
-        for rows in _entries(reader, known, values):
+        for rows in _entries(entries.reader, known, values):
             named = pa.RecordBatch.from_arrays(rows.columns, source_names)
             if named.num_rows <= FEW_ROWS:
                 keys.update(schema.codec.encode_row(named, row) for row in range(named.num_rows))
@@ -343,7 +348,7 @@ class SecondKey(Struct, frozen=True):
                 keys.update(schema.codec.encode_columns(named).to_pylist())
             if len(keys) > KEYS_MAX:
                 return None
-        for rows in self._stored(uncovered(self.state, known.view), values):
+        for rows in self._stored(late, values):
             keys.update(schema.codec.encode_columns(rows).to_pylist())
             if len(keys) > KEYS_MAX:
                 return None
@@ -369,14 +374,6 @@ def points_of(keys: Sequence[bytes], ranges: Sequence[EncodedRange]) -> tuple[En
     """Return the ranges of single keys that lie in the ranges."""
     points = [EncodedRange(key, successor(key)) for key in keys]
     return tuple(iter_ranges([point.intersect(one) for one in ranges for point in points]))
-
-
-def _covering(entries: Entries, state: TableState) -> TableState | None:
-    """Return a state of the index by which the rows of a state of its table are found; None if there is none."""
-    known = entries.log.head.state
-    if not known.version or (known.view is not None and uncovered(state, known.view)):
-        known = entries.state()
-    return known if known.view is not None and not known.dropped and answers(known.view, state) else None
 
 
 def _entries(reader: Reader, known: TableState, values: Values) -> Iterator[pa.RecordBatch]:
