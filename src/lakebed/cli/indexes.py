@@ -46,11 +46,12 @@ def list_indexes(cli: Invocation, *, table: str) -> None:
 @click.option("--anew", is_flag=True, help="Build it from all rows; entries of rows that are gone are dropped.")
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
     """Add to an index the rows that its table has gained, in this process; the first time, all rows."""
-    from lakebed.upkeep.index_feed import feed_index, index_source
+    from lakebed.upkeep.index_feed import feed_index, source_of
 
     instance = cli.instance()
     index = instance.table(table)
-    report = feed_index(index, instance.named(index_source(index).table), anew=anew)
+    fed, _ = source_of(table, index.state())
+    report = feed_index(index, instance.named(fed.table), anew=anew)
     cli.out.document(report, [f"index {report.view} at version {report.version}: {report.summary}"])
 
 

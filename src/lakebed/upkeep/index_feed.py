@@ -32,7 +32,7 @@ from lakebed.model.state.transactions import ProposeFeed
 from lakebed.read.rows.plan import PartitionQuery, QueryPlan
 from lakebed.read.rows.second_key import cut, uncovered
 from lakebed.read.rows.visible_rows import raw_state
-from lakebed.upkeep.view_feed import RefreshReport
+from lakebed.upkeep.view_feed import RefreshReport, nothing_new
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.run import FileTarget, commit_files, write_files
@@ -49,34 +49,27 @@ STALE_ROWS = 1_000_000
 """An index is built anew when it has more entries than its table has rows, by this share and this number."""
 
 
-def index_source(index: Table) -> ViewSource:
-    """Return what an index is of. Raises UsageError for a table that is no index."""
-    fed = index.state().view
+def source_of(name: str, state: TableState) -> tuple[ViewSource, IndexCoverage]:
+    """Return what an index of this name is of, and what it covers. Raises UsageError for a table that is no index."""
+    fed = state.view
     if fed is None or fed.index is None:
-        raise Code.ARGUMENT_INVALID(f"table {index.name} is no index; make one with create_index", table=index.name)
-    return fed
+        raise Code.ARGUMENT_INVALID(f"table {name} is no index; make one with create_index", table=name)
+    return fed, fed.index
 
 
 def feed_index(index: Table, source: Table, *, anew: bool = False) -> RefreshReport:
     """Add to an index what it lacks of its table; ``anew`` builds it from all rows, and drops what is outdated."""
-    fed, state = index_source(index), index.log.head.state
-    assert fed.index is not None
+    state = index.state()
+    fed, coverage = source_of(index.name, state)
     with source.pin() as snapshot:
         until = snapshot.version
-        if until < fed.version and not anew:
-            raise Code.LOG_WENT_BACK(
-                f"index {index.name} has version {fed.version} of {source.name}, which is at version {until}: the log "
-                "of the source went back (docs/operations.md). Refresh the index anew",
-                log=source.id,
-                version=fed.version,
-            )
-        anew = anew or not fed.index.built or _is_stale(state, snapshot.state)
-        if until == fed.version and not anew:
-            return RefreshReport(index.name, source.name, until, until, 0, index.version, anew=False)
+        if not anew and (idle := nothing_new(f"index {index.name}", index, source, fed.version, until)):
+            return idle
+        anew = anew or not coverage.built or _is_stale(state, snapshot.state)
         files = None if anew else _missing(source, snapshot.state, fed)
         if files is None:
             anew, files = True, list(snapshot.state.referenced().values())
-        reading = _Entries(index, snapshot, fed.index)
+        reading = _Entries(index, snapshot, coverage)
         covered, sequence = reading.coverable(files)
         made = reading.written(covered) if covered else ()
         proposal = ProposeFeed(made, state.version, fed.version, until, anew=anew, sequence=sequence)

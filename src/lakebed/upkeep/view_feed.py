@@ -126,15 +126,8 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
     base_version = view.version
     with source.pin() as snapshot:
         until = snapshot.version
-        if until < fed.version and not anew:
-            raise Code.LOG_WENT_BACK(
-                f"view {view.name} has version {fed.version} of {source.name}, which is at version {until}: the log of "
-                "the source went back (docs/operations.md). Refresh the view anew",
-                log=source.id,
-                version=fed.version,
-            )
-        if until == fed.version and not anew:
-            return RefreshReport(view.name, source.name, until, until, 0, view.version, anew=False)
+        if not anew and (idle := nothing_new(f"view {view.name}", view, source, fed.version, until)):
+            return idle
         reading = _Reading(view, source, snapshot, fed)
         made = None if anew or not fed.version else reading.changed()
         if made is None:
@@ -145,6 +138,21 @@ def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfil
         version = version_of(commit_files(view, proposal), f"view {view.name}")
     read, without_key = made.ingested.rows_read, made.rows_without_key
     return RefreshReport(view.name, source.name, fed.version, until, read, version, anew, without_key)
+
+
+def nothing_new(what: str, fed: Table, source: Table, has: int, until: int) -> RefreshReport | None:
+    """Return the report of a refresh with nothing to do; None if the source is at a later version than the one it has.
+
+    Raises RejectedError if the source is at an earlier one.
+    """
+    if until < has:
+        raise Code.LOG_WENT_BACK(
+            f"{what} has version {has} of {source.name}, which is at version {until}: the log of the source went back "
+            "(docs/operations.md). Refresh it anew",
+            log=source.id,
+            version=has,
+        )
+    return RefreshReport(fed.name, source.name, until, until, 0, fed.version, anew=False) if until == has else None
 
 
 def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
