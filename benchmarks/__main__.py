@@ -1,13 +1,20 @@
 """Run all benchmarks, one after the other, each in a process of its own: ``python -m benchmarks [NAME …]``.
 
-Sizes are the benchmarks' own defaults; run one by itself (``python -m benchmarks.lookups --help``) for other sizes.
-Benchmarks that install other systems are run only if they are named.
+Sizes are the benchmarks' own defaults. A name may have options, as one argument: ``"lookups --rows 1000000"``.
+Benchmarks that install other systems are run only if they are named. What they find goes into a file of results, and
+into the page that :mod:`benchmarks.figures` makes of all such files.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+
+from benchmarks import figures
+from benchmarks.results import VARIABLE, Line
 
 NAMES = (
     "commits", "hidden_rows", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest",
@@ -19,16 +26,25 @@ WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 
 
 def main() -> int:
-    chosen = sys.argv[1:] or list(NAMES)
-    unknown = [name for name in chosen if name not in NAMES + WITH_PEERS]
+    chosen = [argument.split() for argument in sys.argv[1:]] or [[name] for name in NAMES]
+    unknown = [name for name, *_ in chosen if name not in NAMES + WITH_PEERS]
     if unknown:
         print(f"no benchmark {', '.join(unknown)}; there are: {', '.join(NAMES + WITH_PEERS)}", file=sys.stderr)
         return 2
     failed = []
-    for name in chosen:
-        print(f"\n== {name} " + "=" * (70 - len(name)), flush=True)
-        if subprocess.run([sys.executable, "-m", f"benchmarks.{name}"], check=False).returncode:
-            failed.append(name)
+    with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
+        lines = Path(folder) / "lines"
+        lines.touch()
+        environment = os.environ | {VARIABLE: str(lines)}
+        for name, *options in chosen:
+            print(f"\n== {name} " + "=" * (70 - len(name)), flush=True)
+            command = [sys.executable, "-m", f"benchmarks.{name}", *options]
+            if subprocess.run(command, check=False, env=environment).returncode:
+                failed.append(name)
+        found = [Line.parse(line) for line in lines.read_text().splitlines()]
+    if found:
+        print(f"\n{len(found)} lines in {figures.save(figures.this_run(found))}; the page is {figures.PAGE}")
+        figures.main()
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
+from benchmarks.results import record
 from lakebed import clock
 from lakebed.storage import LocalStorage, PutOutcome
 
@@ -164,6 +165,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where to write (default: a temporary folder)")
     arguments = parser.parse_args()
     print(f"{'':10}{'commits/s':>10}{'p50 ms':>9}{'p99 ms':>9}   last 100 / first 100: {'wall':>6}{'p50':>6}{'cpu':>6}")
+    medians = []
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         for name, run in (("lakebed", ours), ("sqlite", sqlite)):
             times = run(Path(folder), arguments.commits)
@@ -174,6 +176,9 @@ def main() -> None:
             middle, high = np.percentile(times[:, 0], [50, 99])
             rate = 1e3 * len(times) / times[:, 0].sum()
             print(f"{name:10}{rate:>10.0f}{middle:>9.2f}{high:>9.2f}{'':25}{wall:>6.2f}{growth:>6.2f}{cpu:>6.2f}")
+            medians.append(middle)
+    ours_ms, sqlite_ms = medians
+    record(f"durable commit of {ROWS} rows", "ms", ours_ms, peer="SQLite", theirs=sqlite_ms)
     show_several(arguments.processes, arguments.commits, arguments.rounds, arguments.folder)
 
 

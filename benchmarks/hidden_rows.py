@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
+from benchmarks.results import record
 from lakebed import KeepAll, Latest, Schema
 from lakebed.upkeep.publish.hidden_rows import LiveFiles, live_files
 
@@ -99,6 +100,7 @@ def main() -> int:
             with tempfile.TemporaryDirectory() as folder:
                 cpu, wall, anew = measure(kind, merge, args, folder)
             name = type(merge).__name__
+            record(f"hidden rows after a commit, {kind} keys, {name}", "CPU ms", cpu, peer="anew", theirs=anew)
             print(
                 f"{kind:<9}{name:<9}{median(cpu):>9.1f}{max(cpu):>9.1f}{median(wall):>9.1f}{anew:>14.1f}"
                 f"{CPU_MS_MAX[name]:>9}",

@@ -22,6 +22,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakebed
+from benchmarks.results import record
 
 CONNECTIONS = 16
 WARM_S = 2
@@ -154,6 +155,7 @@ def main() -> int:
                 if writes:
                     other.join()
                 p50, p99 = (1000 * taken[int(len(taken) * share)] for share in (0.5, 0.99))
+                record(f"get over HTTP, {what}", "ms", taken[int(len(taken) * 0.5)] * 1000)
                 each = [f"{1000 * spent_s / len(taken):.2f}" for spent_s in (service_s, client_s)]
                 lines.append((what, f"{len(taken) / chosen.seconds:,.0f}", f"{p50:.1f}", f"{p99:.1f}", *each, str(bad)))
             service.terminate()

@@ -33,6 +33,7 @@ import pyarrow as pa
 
 import lakebed
 from benchmarks.lookup_under_ingest.peers import peer_of
+from benchmarks.results import record
 from benchmarks.writes import batches
 from lakebed import KeyRange
 from lakebed.files.parquet.read_cache import READ_CACHE, CacheKind
@@ -215,6 +216,10 @@ def of_much(table: lakebed.Table, rows: int, count: int) -> None:
     for name, taken in times.items():
         wall, cpu = np.median(taken, axis=0)
         print(f"{name:<26}{wall:8.2f} s, of the processor {cpu:.2f} s", flush=True)
+    names = list(times)
+    for ours, theirs in zip(names[::2], names[1::2], strict=True):
+        mine_s, theirs_s = ([cpu for _, cpu in times[name]] for name in (ours, theirs))
+        record(f"{ours}, {rows:,} rows", "CPU s", mine_s, peer="DataFusion", theirs=theirs_s)
 
 
 def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespace) -> None:
@@ -236,6 +241,9 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             f"{name:<34}{p50:8.2f}{p99:8.2f}   {peer_p50:11.2f}{peer_p99:8.2f}   {peer_p50 / p50:11.1f}x",
             flush=True,
         )
+        what = f"{name}, {rows:,} rows in {files.num_rows} files"
+        record(what, "ms", p50, peer="DuckDB", theirs=peer_p50)
+        record(f"{what}, p99", "ms", p99, peer="DuckDB", theirs=peer_p99)
     if args.slatedb:
         others = slatedb(table, folder, step, args.commit_rows)
         asked = ours(table, step)
@@ -252,8 +260,10 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             print(
                 f"{name:<34}{mine:8.2f}           SlateDB {theirs:6.2f}            {theirs / mine:11.1f}x", flush=True
             )
+            record(f"{name}, {rows:,} rows in {files.num_rows} files", "ms", mine, peer="SlateDB", theirs=theirs)
     imports, rest = zip(*sorted(cold_ms(folder, key) for key in keys[:5]), strict=True)
     print(f"{'get, fresh process':<34}{sorted(rest)[2]:8.0f}   and {imports[2]:.0f} for imports")
+    record(f"get, fresh process, {rows:,} rows in {files.num_rows} files", "ms", rest)
     gets_a_second(table, keys, 1)
     for pages in ("", NEW_PAGES):
         rates = []
@@ -266,6 +276,9 @@ def measure(folder: str, table: lakebed.Table, rows: int, args: argparse.Namespa
             f"{'gets a second, 1 thread' + pages:<34}{one:8.0f}   {two:.0f} of 2 threads, {two / one:.2f} times, "
             f"{many:.0f} of 8, {many / one:.2f} times",
             flush=True,
+        )
+        record(
+            f"gets of two threads{pages}, {files.num_rows} files", "gets/s", two, peer="one thread", theirs=one, aim=1.3
         )
     of_much(table, rows, args.many)
     print()

@@ -26,6 +26,7 @@ import pyarrow as pa
 from msgspec import structs
 
 import lakebed
+from benchmarks.results import record
 from lakebed import Latest, Schema
 from lakebed.model.merge_modes import KeepAll
 from lakebed.read.snapshot.snapshot import Snapshot
@@ -107,6 +108,8 @@ def measure_scans(rows: int) -> None:
         memory = max(megabytes for _, _, megabytes in several)
         print(f"scan {kind:<7}{rates[kind] / 1e6:8.2f} M rows/s in   {memory:5} MB")
     print(f"scan merged / plain: {rates['merged'] / rates['plain']:.2f} (at least 0.7)", flush=True)
+    mine, theirs = ([rows / seconds for seconds, _, _ in found[kind]] for kind in ("merged", "plain"))
+    record("scan of ten runs by Latest", "rows/s", mine, peer="all rows kept", theirs=theirs, aim=0.7)
 
 
 # -- lookups --------------------------------------------------------------------------------------------------------
@@ -129,6 +132,8 @@ def measure_gets(base: int, upserts: int, gets: int) -> None:
         for name, keys in (("any key", chosen), ("hot key", [HOT] * (gets // 10))):
             times = in_turns(kept, merged, keys)
             ratio = f"{times[1] / times[0]:.2f} (at most 1.2)"
+            what = f"get of {name} by Latest, {upserts} upserts"
+            record(what, "ms", times[1], peer="all rows kept", theirs=times[0], aim=1 / 1.2)
             print(f"get of {name}: plain {times[0]:.3f} ms, merged {times[1]:.3f} ms, ratio {ratio}", flush=True)
 
 

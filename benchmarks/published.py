@@ -30,6 +30,7 @@ import pyarrow as pa
 from pyiceberg.table import StaticTable
 
 import lakebed
+from benchmarks.results import record
 from lakebed.model.settings import ICEBERG_FORMATS
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import collect_garbage
@@ -115,6 +116,8 @@ def main() -> None:
             found = small_commits(mode, form, args.small)
             first, last = (1000 * statistics.median(one) for one in (found[:100], found[-100:]))
             print(f"{mode:10} {form:10} first hundred {first:6.1f} ms, last hundred {last:6.1f} ms", flush=True)
+            what = f"publication as {form}, {mode}, the last of {args.small:,} commits"
+            record(what, "CPU ms", last, peer="the first", theirs=first, aim=1)
         return
     print(f"{args.rows:,} rows, {args.commits} commits of {args.commit_rows:,}")
     heads = ("CPU median", "first tenth", "last tenth")
@@ -136,6 +139,9 @@ def measured(mode: str, form: str, args: argparse.Namespace, folder: Path) -> No
     tenth = max(1, len(found) // 10)
     first, last = (statistics.median(one) for one in (found[:tenth], found[-tenth:]))
     share = metadata_share(table)
+    what = f"publication as {form}, {mode}, {args.commit_rows:,} rows into {args.rows:,}"
+    record(what, "CPU ms", [1000 * one for one in found])
+    record(f"metadata of {form} for data, {mode}", "per mille", 1000 * share)
     print(
         f"{mode:10} {form:10} {1000 * statistics.median(found):8.1f} ms {1000 * first:9.1f} ms "
         f"{1000 * last:8.1f} ms {1000 * share:7.2f} ‰",

@@ -27,6 +27,7 @@ from pyiceberg.catalog import load_catalog
 
 import lakebed
 from benchmarks.published import SCHEMA, batch
+from benchmarks.results import record
 from lakebed.server.security import stored
 from tests.s3.conftest import served as served_store
 from tests.service.served import served
@@ -127,6 +128,7 @@ def main() -> None:
             found = sorted(lags_s(url, args.rows, args.commits, args.pause))
         late = found[min(len(found) - 1, int(0.99 * len(found)))]
         print(f"{kind:6} {statistics.median(found):8.2f} s {late:8.2f} s {found[-1]:8.2f} s", flush=True)
+        record(f"a commit is visible in the catalog, {kind}", "s", found)
 
 
 if __name__ == "__main__":

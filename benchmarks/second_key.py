@@ -26,6 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import lakebed
+from benchmarks.results import record
 from lakebed.upkeep.index_feed import feed_index
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"tag": "string", "v": "string"})
@@ -99,6 +100,9 @@ def main() -> None:
         print(f"{'':34}{'CPU ms':>10}{'ms':>10}{'of get':>10}")
         for name, figures in (("get", got), ("get(by=)", by), ("DuckDB's filter", found)):
             show(name, figures, got)
+        rows_text = f"{options.rows:,} rows"
+        record(f"get by an indexed field, {rows_text}", "ms", by[1], peer="get", theirs=got[1], aim=0.5)
+        record(f"get by an indexed field, {rows_text}", "ms", by[1], peer="DuckDB's filter", theirs=found[1], aim=50)
 
         changed = batch(np.random.default_rng(2).choice(options.rows, options.upsert_rows, replace=False), 3)
         without = once(lambda: plain.write(changed))
@@ -108,6 +112,10 @@ def main() -> None:
         fed = once(lambda: feed_index(index, table))
         print(f"upsert without an index {without:.3f} s CPU; with one {alone:.3f} and refresh {fed:.3f}:", end=" ")
         print(f"{(alone + fed) / without:.2f} times")
+        upsert = f"upsert of {options.upsert_rows:,} into {rows_text}, with an index and its refresh"
+        record(upsert, "CPU s", alone + fed, peer="without", theirs=without, aim=1 / 1.6)
+        record("build of an index", "CPU s", build_s, peer="the write of its table", theirs=write_s, aim=0.5)
+        record("size of an index", "MB", of_index / 1e6, peer="its columns", theirs=of_table / 1e6, aim=1 / 1.1)
         print(f"write {write_s:.2f} s CPU, build {build_s:.2f}: {write_s / build_s:.2f} of its rate")
         print(f"index {of_index:,} bytes, its columns in the table {of_table:,}: {of_index / of_table:.2f} times")
 

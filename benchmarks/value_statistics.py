@@ -23,6 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
+from benchmarks.results import record
 from benchmarks.row_kinds import KINDS
 from benchmarks.turns import Found, in_turns, measured, ratio
 from lakebed.files.parquet.file_writer import write_run
@@ -54,6 +55,8 @@ def writing(kind: str, count: int, rounds: int) -> None:
     rows = KINDS[kind].sorted_rows(count // 5 if kind == "wide" else count, 1)
     found = in_turns({name: lambda _, off=off: write(kind, rows, off) for name, off in SIDES.items()}, rounds)
     off, on = found["off"][0], found["on"][0]
+    with_them, without = ([one["core_seconds"] for one in found[side]] for side in ("on", "off"))
+    record(f"writer with statistics, {kind} rows", "CPU s", with_them, peer="without", theirs=without, aim=1 / 1.06)
     cores = ratio(found["on"], found["off"], "core_seconds")
     indexes = f"page indexes {off['indexes']:,} -> {on['indexes']:,} bytes"
     print(

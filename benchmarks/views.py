@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 import lakebed
+from benchmarks.results import record
 from lakebed import Aggregate, Latest, Schema
 from lakebed.upkeep.view_feed import RefreshReport, refresh
 
@@ -68,6 +69,8 @@ def measure(groups: int, args: argparse.Namespace, folder: str) -> bool:
         _, cpu_anew, wall_anew = timed(view, source, anew=True)
         is_same = found.equals(view.scan().read_all())
         same &= is_same
+        what = f"refresh of the view {name}, {groups:,} groups, {args.upserted:,} upserts into {args.rows:,} rows"
+        record(what, "CPU s", cpu, peer="anew", theirs=cpu_anew, aim=1)
         print(
             f"{groups:>9,} {name:>9}  {report.rows_read:>9,} rows read  {cpu:6.2f} s CPU {wall:6.2f} s   anew "
             f"{cpu_anew:6.2f} s CPU {wall_anew:6.2f} s   {wall_anew / wall:5.1f} times"

@@ -22,6 +22,8 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from benchmarks.results import record
+
 BATCH_ROWS = 100_000
 
 
@@ -100,6 +102,7 @@ def main() -> None:
         print(json.dumps({"ours": ours, "duckdb": duckdb}[name](folder, rows, streamed)))
         return
     print(f"{'':34}{'rows/s':>12}{'rows/cpu s':>12}{'peak RSS MiB':>14}")
+    rates = {}
     for text, name, rows, streamed, pinned in (
         ("lakebed, in memory, one core", "ours", arguments.rows, False, True),
         ("duckdb, in memory, one core", "duckdb", arguments.rows, False, True),
@@ -108,6 +111,12 @@ def main() -> None:
         found = in_child(name, rows, streamed, pinned)
         print(f"{text + f', {rows:,}':34}", end="")
         print(f"{found['rows_s']:>12,.0f}{found['rows_cpu_s']:>12,.0f}{found['rss_mib']:>14,.0f}")
+        if streamed:
+            record(f"memory of a write of {rows:,} rows", "MiB", found["rss_mib"])
+        else:
+            rates[name] = found["rows_cpu_s"]
+    what = f"write of {arguments.rows:,} unsorted rows"
+    record(what, "rows/core-s", rates["ours"], peer="DuckDB", theirs=rates["duckdb"])
 
 
 if __name__ == "__main__":
