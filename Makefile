@@ -119,9 +119,11 @@ test-browser: $(STAMP) ## Test the pages in Chromium, which is installed if nece
 test-stores: $(STAMP) ## Run the store contract on servers for S3, GCS and Azure; needs Go and npm
 	@STORES_BIN="$$(scripts/ensure-stores)" && export STORES_BIN && $(BIN)/python -m pytest -q tests/stores </dev/null
 
+# Reads in place of ten minutes are not a hang; the dump of all threads at the limit can end the process.
+LONGER := -o faulthandler_timeout=1500
 .PHONY: test-engines
 test-engines: $(STAMP) ## Test other engines on published tables and the gateway: DuckDB, and Spark with Iceberg; needs Maven
-	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q tests/engines tests/interop/test_read_in_place.py </dev/null
+	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q $(LONGER) tests/engines tests/interop/test_read_in_place.py </dev/null
 
 .PHONY: test-deploy
 test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
