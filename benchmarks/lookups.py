@@ -10,8 +10,9 @@ each query, and so does the comparison with SlateDB. Keys are drawn at random fr
 those in the last digit. DuckDB keeps one connection with a snapshot over the files and a prepared statement. A cold
 read is by a new process that opens the instance; its imports are timed separately. With ``--slatedb`` (it needs ``pip
 install slatedb``) SlateDB reads the same keys and ranges, in a database with the same rows in as many commits. Then
-come gets of several threads at once, and large reads: 10,000 keys and all rows. DataFusion does the same over the same
-files, by a hash join and without any order; they take turns, and the median of each is printed.
+come gets of several threads at once, gets while another process commits, and large reads: 10,000 keys and all rows.
+DataFusion does the same over the same files, by a hash join and without any order; they take turns, and the median of
+each is printed.
 """
 
 from __future__ import annotations
@@ -190,6 +191,49 @@ def gets_a_second(table: lakebed.Table, keys: Sequence[str], threads: int) -> fl
     return len(keys) / (time.perf_counter() - begin)
 
 
+WRITER = """
+import itertools, sys, time
+import pyarrow as pa
+import lakebed
+from benchmarks.writes import batches
+table, rows, begin = lakebed.open(sys.argv[1]).table("t"), pa.Table.from_batches(batches(100_000)), time.monotonic()
+for commit in itertools.count(1):
+    table.write(rows.slice(commit % 100 * 1_000, 1_000))
+    print(commit, flush=True)
+    time.sleep(max(0.0, begin + commit / 5 - time.monotonic()))
+"""
+"""Commits a thousand rows five times a second until it is ended."""
+
+
+def beside_writer(table: lakebed.Table, folder: str, keys: Sequence[str], seconds: float = 10.0) -> None:
+    """Print the milliseconds of gets while another process commits, and of as many while none does.
+
+    A get is asked for every two milliseconds, so that about one of a hundred is the first after a commit.
+    """
+
+    def gets(seconds: float) -> np.ndarray:
+        times, end = [], time.perf_counter() + seconds
+        while (begin := time.perf_counter()) < end:
+            assert table.get(keys[len(times) % len(keys)]).num_rows
+            times.append(1e3 * (time.perf_counter() - begin))
+            time.sleep(0.002)
+        return np.array(times)
+
+    gets(1.0)
+    alone = gets(seconds)
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, f"{folder}/lake"], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        beside = gets(seconds)
+        writer.kill()
+    for share in (50, 99):
+        mine, theirs = np.percentile(beside, share), np.percentile(alone, share)
+        print(f"{f'get, p{share} beside 5 commits a second':<34}{mine:8.2f}   alone {theirs:.2f}", flush=True)
+        record(f"get, p{share}, beside 5 commits a second", "ms", mine, peer="alone", theirs=theirs)
+
+
 def of_much(table: lakebed.Table, rows: int, count: int) -> None:
     """Print seconds and CPU seconds of all threads of large reads, beside DataFusion."""
     import datafusion
@@ -304,6 +348,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
             table = overlapping(folder, args.commits, args.commit_rows)
             measure(folder, table, args.commits * args.commit_rows, args)
+            beside_writer(table, folder, sample_keys(table, args.commits * args.commit_rows, args.gets))
     return 0
 
 

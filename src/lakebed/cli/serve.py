@@ -8,6 +8,7 @@ machines can reach without authentication. Source: docs/service.md, docs/securit
 from __future__ import annotations
 
 import functools
+import gc
 import logging
 import sys
 import threading
@@ -484,6 +485,9 @@ def serve(
     tls, authenticator = protection.tls, None if is_alone else protection.authenticator(instance, host)
     service = upkeep.service(instance, hook_commands=hook_commands)
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics)
+    if cli.owns_process:
+        # Full collections would look at every object of all modules each time: a pause of 40 ms.
+        gc.freeze()
     with ExitStack() as stack:
         stack.enter_context(stop_on_signal(asked.set))
         if otlp is not None:
