@@ -183,31 +183,56 @@ def _prepare_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-_WORDS = {
+WORDS = {
+    "analyze": "status",
     "append": "write",
+    "backup": "docs operations",
+    "branch": "tag create",
+    "cat": "scan",
+    "changes": "tail",
+    "check": "verify",
+    "clone": "export",
     "describe": "table show",
+    "expire": "gc",
+    "find": "get",
     "head": "scan",
+    "info": "status",
     "insert": "write",
+    "inspect": "table show",
     "list": "table list",
     "load": "import",
     "log": "history",
     "ls": "table list",
-    "query": "sql",
+    "merge": "write",
+    "new": "init",
+    "optimise": "compact",
+    "optimize": "compact",
+    "purge": "gc",
+    "put": "write",
     "read": "scan",
     "rollback": "restore",
-    "schema": "table show",
+    "scrub": "verify",
     "select": "sql",
     "shell": "sql",
     "show": "table show",
+    "snapshots": "history",
+    "start": "serve",
     "stats": "status",
     "tables": "table list",
     "truncate": "remove",
     "undo": "restore",
+    "update": "write",
     "upload": "write",
     "upsert": "write",
     "vacuum": "gc",
+    "version": "--version",
+    "versions": "history",
+    "watch": "tail",
+    "web": "serve",
+    "words": "docs words",
+    "zorder": "compact",
 }
-"""Words of other systems, and the command that does it here."""
+"""Words of other systems, and the command that does it here; docs/words.md has more of them."""
 _ACTIONS = {"add": "create", "delete": "drop", "describe": "show", "ls": "list", "remove": "drop", "rm": "drop"}
 """Words for what a command of a group does, and its own."""
 _OPTIONS = {
@@ -303,8 +328,8 @@ def _commands_meant(error: click.exceptions.NoSuchCommand, context: click.Contex
             return [f"lakebed {word}"]
         other = _ACTIONS.get(word, "")
         return [other] if other in commands else nearest(word, commands)
-    if word in _WORDS:
-        return [f"lakebed {_WORDS[word]}"]
+    if word in WORDS:
+        return [f"lakebed {WORDS[word]}"]
     groups = {name: found for name, found in commands.items() if isinstance(found, click.Group)}
     same = [f"lakebed {name} {word}" for name, found in groups.items() if word in found.commands]
     return same or [f"lakebed {name}" for name in nearest(word, commands)]
