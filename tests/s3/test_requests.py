@@ -6,12 +6,16 @@ import time
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 import lakebed
 from lakebed import Schema
 from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.log.log_limits import LIMITS
+from lakebed.log.segments import STATE_CACHE
+
+STATE_BYTES = STATE_CACHE.bytes_max
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "int64", "w": "string"})
 
@@ -150,6 +154,79 @@ def test_a_cold_get_of_a_state_beyond_the_checkpoint_sees_what_came_since(s3_ser
     assert opened(s3_server, url).get("key-000123").num_rows == 2
     # A file that is still being read in the state of the checkpoint may be read again in the newer one.
     assert len(s3_server.requests) <= 12, shown(s3_server)
+
+
+def as_new():
+    """Forget what this process has read."""
+    lakebed.set_read_cache_bytes(0)
+    lakebed.set_read_cache_bytes(READ_CACHE_BYTES)
+    lakebed.set_state_cache_bytes(0)
+    lakebed.set_state_cache_bytes(STATE_BYTES)
+
+
+def get_with_cache(s3_server, url, folder, *, large):
+    """Look up a key in a process that has read nothing; return the requests for data and segments."""
+    as_new()
+    s3_server.requests.clear()
+    options = s3_server.storage_options | {"cache_dir": str(folder)}
+    table = lakebed.open(url, storage_options=options).table("t")
+    if large:
+        table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=8 * 1024)
+    assert table.get("key-000123").column("v").to_pylist() == [123]
+    return [one.key for one in s3_server.requests if "/data/" in one.key or "/segments/" in one.key]
+
+
+@pytest.fixture
+def segmented(s3_server):
+    """The table of ``url`` with segments of its checkpoint, as a large table has them."""
+    made = lakebed.create(s3_server.new_bucket() + "/lake", storage_options=s3_server.storage_options)
+    table = made.create_table("t", SCHEMA)
+    table.log.limits = replace(LIMITS, inline_bytes=0)
+    table.write(rows(0, 20_000))
+    table.log.wait_for_checkpoint()
+    return made.url
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_a_second_process_requests_no_data_that_the_first_has_cached(s3_server, segmented, tmp_path, large):
+    first = get_with_cache(s3_server, segmented, tmp_path, large=large)
+    assert len(first) == 2 + large, first
+    assert get_with_cache(s3_server, segmented, tmp_path, large=large) == []
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_what_is_damaged_on_disk_is_requested_again_and_cached_again(s3_server, segmented, tmp_path, large):
+    first = get_with_cache(s3_server, segmented, tmp_path, large=large)
+    for path in (tmp_path / "v1" / "entries").rglob("*"):
+        if path.is_file():
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 1
+            # A new file, because this process may read a link to the old one.
+            path.unlink()
+            path.write_bytes(data)
+    assert get_with_cache(s3_server, segmented, tmp_path, large=large) == first
+    assert get_with_cache(s3_server, segmented, tmp_path, large=large) == []
+
+
+def test_a_table_dropped_and_made_again_has_the_new_rows(s3_server, url, tmp_path):
+    get_with_cache(s3_server, url, tmp_path, large=False)
+    lake = lakebed.open(url, storage_options=s3_server.storage_options)
+    lake.drop_table("t")
+    lake.create_table("t", SCHEMA).write(rows(123, 124))
+    data = get_with_cache(s3_server, url, tmp_path, large=False)
+    assert len(data) == 1
+
+
+def test_verification_reads_the_store_and_not_the_cache(s3_server, url, tmp_path):
+    get_with_cache(s3_server, url, tmp_path, large=False)
+    options = s3_server.storage_options | {"cache_dir": str(tmp_path)}
+    table = lakebed.open(url, storage_options=options).table("t")
+    [name] = [one.name for one in table.storage.list(f"tables/{table.id}/data") if one.name.endswith(".parquet")]
+    data = bytearray(table.storage.get(name))
+    data[5000] ^= 1
+    table.storage.replace(name, bytes(data))
+    assert table.get("key-000124").num_rows == 1
+    assert not table.verify(deep=True).sound
 
 
 def test_nothing_is_asked_without_writes_and_reads(s3_server, url):

@@ -21,6 +21,12 @@ class TestS3Storage(StorageConformance):
         return connect(s3_server.new_bucket(), s3_server.storage_options)
 
 
+class TestS3StorageWithACache(StorageConformance):
+    @pytest.fixture
+    def storage(self, s3_server: Any, tmp_path: Path) -> Storage:
+        return connect(s3_server.new_bucket(), s3_server.storage_options | {"cache_dir": str(tmp_path / "cache")})
+
+
 class TestS3StorageBelowAPrefix(StorageConformance):
     @pytest.fixture
     def storage(self, s3_server: Any) -> Storage:

@@ -223,6 +223,21 @@ class Invocation:
 
             leave_pandas_out()
 
+    def instance_to_serve(self) -> lakebed.Instance:
+        """Return the instance, opened for a process that runs for long: with a cache on disk."""
+        self.cache_on_disk()
+        return self.instance()
+
+    def cache_on_disk(self) -> None:
+        """Cache on local disk what is read from an object store, in the usual folder unless another one is chosen."""
+        from lakebed.storage import CACHE_DIR, cache_folder, is_object_store
+        from lakebed.storage.disk_cache import usual_folder
+
+        chosen, folder = self.options_in_force(), usual_folder()
+        is_open = CACHE_DIR not in chosen and not cache_folder(chosen)
+        if folder is not None and is_open and is_object_store(self.url()):
+            self.storage_options = {**self.storage_options, CACHE_DIR: str(folder)}
+
     def options_in_force(self) -> dict[str, str]:
         """Return the storage options. Raises UsageError, also for a variable or file that the configuration names and
         that is not there.

@@ -480,7 +480,7 @@ def serve(
     if read_cache_bytes is not None:
         set_read_cache_bytes(read_cache_bytes)
     asked = threading.Event()
-    instance = cli.instance()
+    instance = cli.instance_to_serve()
     is_alone = s3 is not None and s3.alone
     tls, authenticator = protection.tls, None if is_alone else protection.authenticator(instance, host)
     service = upkeep.service(instance, hook_commands=hook_commands)

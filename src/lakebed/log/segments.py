@@ -27,9 +27,13 @@ from lakebed.model.checks import is_whole, shown
 from lakebed.model.ipc import open_within
 from lakebed.model.state.columns import ColumnarCodec, Columns, Segment, SegmentRows
 from lakebed.storage.contract import check_get
+from lakebed.storage.disk_cache import fetched
 from lakebed.storage.retries import create_until_clear
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
     from lakebed.storage.contract import Storage
 
 Replay = Callable[[], Columns[Any, Any]]
@@ -164,7 +168,7 @@ class SegmentStore(Struct, frozen=True):
         name = self.name(stored.token)
         try:
             # The mapping stays readable after the file is deleted.
-            with self.storage.fetch(name, digest=stored.digest) as path, pa.memory_map(str(path)) as source:
+            with self._fetched(name, stored) as path, pa.memory_map(str(path)) as source:
                 check_get(name, source.size())
                 rows = SegmentRows(codec, batch_of(source, name))
         except NotFoundError as error:
@@ -175,6 +179,9 @@ class SegmentStore(Struct, frozen=True):
                 f"{name} is not the segment that its checkpoint describes: {actual}", name=name
             )
         return rows
+
+    def _fetched(self, name: str, stored: StoredSegment) -> AbstractContextManager[Path]:
+        return fetched(self.storage.cache, stored.digest, lambda: self.storage.fetch(name, digest=stored.digest))
 
 
 def _nowhere() -> SegmentRows[Any, Any]:

@@ -94,7 +94,10 @@ class SidecarStore:
         return len(doomed)
 
     def _read_one(self, sidecar: SidecarReference) -> bytes:
-        name = sidecar_name(self._prefix, sidecar.version, sidecar.digest)
+        name, key = sidecar_name(self._prefix, sidecar.version, sidecar.digest), f"sidecar/{sidecar.digest}"
+        cache = self._storage.cache
+        if cache is not None and (kept := cache.get(key)) is not None:
+            return kept
         data = self._storage.get(name)
         if data is None:
             raise Code.SIDECAR_DAMAGED(f"its sidecar {name} is missing; restore the object from a copy", name=name)
@@ -102,6 +105,8 @@ class SidecarStore:
             raise Code.SIDECAR_DAMAGED(
                 f"its sidecar {name} was changed after it was written; restore the object from a copy", name=name
             )
+        if cache is not None:
+            cache.keep(key, data)
         return data
 
 

@@ -6,6 +6,7 @@ packages use object names, never paths or requests.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
     from lakebed.storage.clients import Clients
+    from lakebed.storage.disk_cache import DiskCache
 
 __all__ = [
     "Listed",
@@ -37,6 +39,10 @@ __all__ = [
 
 _SCHEMES = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "az": "az", "abfs": "az", "memory": "memory"}
 
+CACHE_DIR, CACHE_BYTES = "cache_dir", "cache_bytes"
+"""The options for the cache on local disk. A variable says the same to processes that are given no option."""
+_CACHE_VARIABLES = {CACHE_DIR: "LAKEBED_CACHE_DIR", CACHE_BYTES: "LAKEBED_CACHE_BYTES"}
+
 _memories: dict[str, Clients] = {}
 _memories_lock = threading.Lock()
 
@@ -45,7 +51,9 @@ def connect(url: str | Path, storage_options: Mapping[str, str] | None = None) -
     """Return the store at a root URL: ``file:///…``, a path, ``s3://bucket/prefix``, ``gs://…``, ``az://…``,
     ``memory://name``.
 
-    Connecting reads and writes nothing. In a process, ``memory://`` stores with equal names are one store.
+    Connecting reads and writes nothing. In a process, ``memory://`` stores with equal names are one store. With the
+    options ``cache_dir`` and ``cache_bytes``, or the variables ``LAKEBED_CACHE_DIR`` and ``LAKEBED_CACHE_BYTES``, an
+    object store has a cache on local disk.
 
     Raises:
         UsageError: the scheme is unknown, the URL holds a password or a query, or an option is unknown.
@@ -86,6 +94,12 @@ def is_store(url: str) -> bool:
     return not separator or scheme == "file" or scheme in _SCHEMES
 
 
+def is_object_store(url: str) -> bool:
+    """Return whether a URL is that of S3, Google Cloud Storage or Azure."""
+    scheme, separator, _ = url.partition("://")
+    return bool(separator) and _SCHEMES.get(scheme, "memory") != "memory"
+
+
 def _checked_options(given: Any) -> dict[str, str]:
     if given is None:
         return {}
@@ -119,10 +133,39 @@ def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> S
         check_name(prefix)
     url = f"{scheme}://{bucket}/{prefix}" if prefix else f"{scheme}://{bucket}"
     if scheme != "memory":
-        return ObjectStorage(url, prefix, open_clients(scheme, bucket, options))
+        cache = cache_of(options)
+        return ObjectStorage(url, prefix, open_clients(scheme, bucket, without_cache(options)), cache=cache)
     if options:
         raise Code.OPTION_UNKNOWN(f"storage option {min(options)!r} is not supported in memory", option=min(options))
     return ObjectStorage(url, prefix, _memory(bucket), locality=Locality.MEMORY)
+
+
+def cache_folder(options: Mapping[str, str]) -> str:
+    """Return the folder of the cache that options or variables choose; "": none."""
+    return options.get(CACHE_DIR, os.environ.get(_CACHE_VARIABLES[CACHE_DIR], ""))
+
+
+def without_cache(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options for the client of the store, which knows no cache."""
+    return {name: text for name, text in options.items() if name not in _CACHE_VARIABLES}
+
+
+def cache_of(options: Mapping[str, str]) -> DiskCache | None:
+    """Return the cache that options or variables choose; None: there is none.
+
+    Raises UsageError for a bound that is no number of bytes.
+    """
+    folder = cache_folder(options)
+    if not folder:
+        return None
+    from lakebed.storage.disk_cache import BYTES_MAX, DiskCache
+
+    text = options.get(CACHE_BYTES) or os.environ.get(_CACHE_VARIABLES[CACHE_BYTES]) or str(BYTES_MAX)
+    if not (text.isascii() and text.isdecimal()):
+        raise Code.ARGUMENT_INVALID(
+            f"{CACHE_BYTES} = {shown(text)}: must be a whole number of bytes, such as {BYTES_MAX}", option=CACHE_BYTES
+        )
+    return DiskCache(Path(folder).expanduser().absolute(), int(text))
 
 
 def _memory(name: str) -> Clients:

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from lakebed.storage.disk_cache import DiskCache
+
 NAMES_CHECKED = 4096
 """Names in the cache of :func:`check_name`: each read of a table checks the same two."""
 
@@ -158,6 +160,10 @@ class Storage(Protocol):
     @property
     def folder(self) -> Path | None:
         """The folder below which each object is a file of its name, to be read in place; None if there is none."""
+
+    @property
+    def cache(self) -> DiskCache | None:
+        """The cache on local disk, which callers use for what they verify; no method of a storage reads it."""
 
     def create(self, name: str, data: bytes) -> PutOutcome:
         """Put create-if-absent, in exactly one request, without a retry.

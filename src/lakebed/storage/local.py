@@ -76,6 +76,7 @@ class LocalStorage:
     """Objects as files below a root directory, which need not exist yet."""
 
     locality = Locality.DISK
+    cache = None
 
     def __init__(self, root: Path, *, durability: Durability = "fsync") -> None:
         """``durability="none"`` skips every fsync (0.04 instead of 0.4 ms a put): for tests, never for data."""

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, UpdateVersion
 
     from lakebed.storage.clients import Clients
+    from lakebed.storage.disk_cache import DiskCache
 
 PART_BYTES = 16 * 1024 * 1024
 _PARTS_AT_ONCE = 4
@@ -67,10 +68,19 @@ class ObjectStorage:
 
     folder = None
 
-    def __init__(self, url: str, prefix: str, clients: Clients, *, locality: Locality = Locality.REMOTE) -> None:
+    def __init__(
+        self,
+        url: str,
+        prefix: str,
+        clients: Clients,
+        *,
+        locality: Locality = Locality.REMOTE,
+        cache: DiskCache | None = None,
+    ) -> None:
         """``prefix`` is the path of the URL, "" or without slashes at its ends."""
         self.url = url
         self.locality = locality
+        self.cache = cache
         self.clients = clients
         self._below = f"{prefix}/" if prefix else ""
 

@@ -50,6 +50,7 @@ import xxhash
 from lakebed.errors import Code, Error
 from lakebed.storage.contract import Listed, Locality, PutOutcome, Storage, Stored, Version, Versioned
 from lakebed.storage.digests import digest_file
+from lakebed.storage.disk_cache import DiskCache
 from lakebed.storage.disk_space import scratch_folder
 
 __all__ = ["CountingStorage", "Fault", "FaultPlan", "FaultyStorage", "Meanwhile", "Operation", "Rule"]
@@ -164,6 +165,11 @@ class FaultyStorage:
     def folder(self) -> Path | None:
         """As the inner store: files in place are read without a call."""
         return self.inner.folder
+
+    @property
+    def cache(self) -> DiskCache | None:
+        """As the inner store: what is in it is read without a call."""
+        return self.inner.cache
 
     def settle(self) -> None:
         """Apply all late effects now."""

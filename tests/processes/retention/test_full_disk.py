@@ -4,8 +4,6 @@ import errno
 import os
 import random
 import shutil
-import subprocess
-import sys
 
 import pyarrow as pa
 import pytest
@@ -19,6 +17,7 @@ from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
 from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
+from tests.small_disks import on_a_small_disk
 from tests.tables.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, on, rows
 
 
@@ -207,15 +206,3 @@ def test_garbage_is_collected_on_a_file_system_that_is_really_full(tmp_path):
 def test_a_write_that_finds_the_disk_full_leaves_nothing_on_it(tmp_path):
     """Whatever there was no room for: the data file, its summary, or the entry."""
     assert on_a_small_disk(tmp_path, WRITES_ON_A_SMALL_DISK) == "data entry summary 2\n"
-
-
-def on_a_small_disk(tmp_path, script, *arguments, options="size=8m"):
-    """What the script prints that has a file system of 8 MiB at its first argument."""
-    mount = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c"]
-    small = f"mount -t tmpfs -o {options} tmpfs {tmp_path}"
-    if sys.platform != "linux" or subprocess.run([*mount, small], capture_output=True, check=False).returncode:
-        pytest.skip("this machine lets no user mount a small file system")
-    command = [*mount, f'{small} && exec "$0" -c "$@"', sys.executable, script, str(tmp_path), *arguments]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert not ran.returncode, ran.stderr
-    return ran.stdout

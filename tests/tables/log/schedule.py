@@ -162,7 +162,7 @@ class ClockedStorage:
 
     def __init__(self, inner):
         self.inner = inner
-        self.url, self.locality, self.folder = inner.url, inner.locality, inner.folder
+        self.url, self.locality, self.folder, self.cache = inner.url, inner.locality, inner.folder, None
         self.time = datetime(2030, 1, 1, tzinfo=UTC)
         self.last_modified_times = {}
         self.changed = set()
@@ -263,7 +263,7 @@ class SteppedStorage:
 
     def __init__(self, inner, schedule, repeats):
         self.inner = inner
-        self.url, self.locality, self.folder = inner.url, inner.locality, inner.folder
+        self.url, self.locality, self.folder, self.cache = inner.url, inner.locality, inner.folder, None
         self._schedule = schedule
         self._repeats = repeats
         self.repeated = 0

@@ -10,6 +10,8 @@ The bytes of files come from:
 * Larger files on other stores: fetched in ranges of whole blocks, each verified on arrival, after one request for the
   footer and the page indexes before it.
 
+What is fetched is kept in the cache on local disk, if the storage has one, once it is verified.
+
 Open files are kept in the read cache of the process (:mod:`lakebed.files.parquet.read_cache`); files are immutable, so
 they stay valid. A local copy is deleted with the last reference to it, so a query never loses an open file.
 
@@ -23,6 +25,7 @@ import os
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,11 +43,13 @@ from lakebed.model.schema import Schema
 from lakebed.storage import Locality, telemetry
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
+from lakebed.storage.disk_cache import fetched
 
 ByteRange = tuple[int, int]
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
 
     from lakebed.storage.contract import Storage
 
@@ -60,6 +65,10 @@ class FetchLimits(Struct, frozen=True):
 
     copy_bytes: int = 16 * 1024 * 1024
     """Up to this size one request for the whole file is faster than several: 0.16 s at 100 MB/s, five round trips."""
+
+    kept_bytes: int = 1024 * 1024
+    """Longer parts of a larger file are not kept on local disk: they are those of scans, whose time is that of the
+    transfer and not of the request, and which would evict what lookups need."""
 
     tail_bytes: int = 512 * 1024
     """The bytes of a larger file fetched with its footer: page indexes of a few million rows, in 5 ms at 100 MB/s."""
@@ -99,6 +108,11 @@ def _remove_folder(process: int, folder: Path) -> None:
         from shutil import rmtree
 
         rmtree(folder, ignore_errors=True)
+
+
+def _part_key(file: DataFile, byte_range: ByteRange) -> str:
+    """Return the key of a part of a file in the cache on disk."""
+    return f"{file.digest}/{byte_range[0]}+{byte_range[1]}"
 
 
 class FileTail(Struct, frozen=True):
@@ -154,6 +168,7 @@ class OpenFiles:
         # Two stores in memory may have the same URL.
         self.scope = f"{storage.url if storage.locality.shared else random_token()}/{table_id}"
         self._folder = storage.folder
+        self._disk = storage.cache
         self.limits = FetchLimits()
         self._is_ranged = storage.locality is Locality.REMOTE
 
@@ -207,7 +222,10 @@ class OpenFiles:
             for byte_range in byte_ranges
         ]
         remote = list(dict.fromkeys(span for span in spans if span[0] < tail.offset))
-        contents = dict(zip(remote, self._fetch_ranges(opened.file, remote), strict=True)) if remote else {}
+        contents = self._kept(opened, remote)
+        missing = [span for span in remote if span not in contents]
+        if missing:
+            contents |= zip(missing, self._fetch_ranges(opened.file, missing), strict=True)
         for begin, length in spans:
             if begin >= tail.offset:
                 offset = begin - tail.offset
@@ -216,8 +234,21 @@ class OpenFiles:
             for span, content in contents.items():
                 if not blocks.ends_before(span):
                     blocks.check(span[0], content)
+            if self._disk is not None:
+                for span in missing:
+                    if span[1] <= self.limits.kept_bytes:
+                        self._disk.keep(_part_key(opened.file, span), contents[span])
         pairs = zip(byte_ranges, spans, strict=True)
         return [contents[span][offset - span[0] : offset - span[0] + length] for (offset, length), span in pairs]
+
+    def _kept(self, opened: OpenFile, spans: Sequence[ByteRange]) -> dict[ByteRange, bytes]:
+        """Return the parts of whole blocks that are in the cache on disk."""
+        if self._disk is None or opened.blocks is None:
+            return {}
+        found = {
+            span: self._disk.get(_part_key(opened.file, span)) for span in spans if span[1] <= self.limits.kept_bytes
+        }
+        return {span: content for span, content in found.items() if content is not None}
 
     def stored_footer(self, file: DataFile) -> bytes:
         """Return the bytes of the footer of a file, without opening it. One request. Raises as :meth:`open`."""
@@ -323,7 +354,16 @@ class OpenFiles:
         blocks = self._blocks(opened)
         if blocks is None and path is not None:
             self.verify(file)
+        if self._disk is not None and tail is not None and blocks is not None:
+            self._keep_tail(file, tail, blocks)
         return replace(opened, blocks=blocks)
+
+    def _keep_tail(self, file: DataFile, tail: FileTail, blocks: Blocks) -> None:
+        """Keep the tail on disk, if all of its blocks are what was written; its other bytes were verified."""
+        assert self._disk is not None
+        with suppress(OSError):  # A read of the damaged block raises the error.
+            blocks.check(tail.offset, memoryview(tail.content)[: max(0, blocks.end - tail.offset)])
+            self._disk.keep(_part_key(file, (tail.offset, len(tail.content))), tail.content)
 
     def _blocks(self, opened: OpenFile) -> Blocks | None:
         """Return the block digests, from the file or its summary; None if neither has them."""
@@ -341,14 +381,14 @@ class OpenFiles:
     def _fetch(self, name: str, file: DataFile) -> LocalCopy:
         path = copies_folder() / f"{file.id}-{random_token()}.parquet"
         try:
-            with self._storage.fetch(name, digest=file.digest) as fetched:
+            with self._fetched(name, file) as whole:
                 # A hard link copies nothing, and outlives the ``with`` block.
                 try:
-                    os.link(fetched, path)
+                    os.link(whole, path)
                 except OSError:
                     from shutil import copyfile
 
-                    copyfile(fetched, path)
+                    copyfile(whole, path)
         except NotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:
@@ -361,6 +401,11 @@ class OpenFiles:
                 transient=False,
             ) from error
         return LocalCopy(path)
+
+    def _fetched(self, name: str, file: DataFile) -> AbstractContextManager[Path]:
+        """Return the whole file, verified; through the cache on disk if it is small."""
+        disk = self._disk if file.size_bytes <= self.limits.copy_bytes else None
+        return fetched(disk, file.digest, lambda: self._storage.fetch(name, digest=file.digest))
 
     def _read_footer(self, path: Path, file: DataFile) -> bytes:
         try:
@@ -386,6 +431,9 @@ class OpenFiles:
             * BLOCK_BYTES
         )
         length = file.size_bytes - offset
+        kept = None if self._disk is None else self._disk.get(_part_key(file, (offset, length)))
+        if kept is not None:
+            return FileTail(offset, kept)
         try:
             return FileTail(offset, self._fetch_ranges(file, [(offset, length)])[0])
         except OSError as error:

@@ -212,10 +212,15 @@ SERVICE_GAUGES = (
     _gauge("room_capacity", "Room that there is; one principal gets at most three quarters.", "room"),
     _gauge("room_waiting", "Requests that wait for room.", "room"),
     _counter("room_refused_total", "Requests that were refused with 503, since there was no room in time.", "room"),
-    _counter("cache_hits_total", "Lookups that a cache of this process answered.", "cache"),
+    _counter(
+        "cache_hits_total",
+        "Lookups that a cache of this process answered; each of the cache disk saved a request to the store.",
+        "cache",
+    ),
     _counter("cache_misses_total", "Lookups that it did not.", "cache"),
     _gauge("cache_entries", "Entries of the read cache.", "cache"),
     _gauge("cache_bytes", "Bytes of a cache.", "cache"),
+    _counter("cache_saved_bytes_total", "Bytes that were read from the cache and not from the store.", "cache"),
     _counter("scrape_errors_total", "Times that the state of the service could not be collected for /metrics."),
 )
 """Gauges of the process, besides its process_* metrics."""

@@ -41,6 +41,7 @@ from lakebed.server.monitoring.definitions import MEASURED, SERVICE_GAUGES, TABL
 from lakebed.server.service.recent_reads import KINDS
 from lakebed.server.service.status import SparkState
 from lakebed.storage import telemetry
+from lakebed.storage.disk_cache import USE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -260,6 +261,9 @@ def _add_caches(values: dict[str, Values]) -> None:
     values["cache_hits_total"][("state",)] = STATE_CACHE.hits
     values["cache_misses_total"][("state",)] = STATE_CACHE.misses
     values["cache_bytes"][("state",)] = STATE_CACHE.size_bytes
+    values["cache_hits_total"][("disk",)] = USE.hits
+    values["cache_misses_total"][("disk",)] = USE.misses
+    values["cache_saved_bytes_total"][("disk",)] = USE.hit_bytes
 
 
 def _family(metric: Metric, values: Values) -> Family:

@@ -125,6 +125,7 @@ Execute = runner.Execute[SearchTask, SearchedObject]
 
 NOT_SEARCHED = (
     "copies that Lakebed did not make: files written from frames and queries, backups, old versions of objects",
+    "caches on local disk (cache_dir), which hold copies until they are evicted; delete their folders to empty them",
     "interrupted uploads to an object store, and temporary folders of processes that were killed",
     "texts in the log: reasons of refusals, predicates of filters, names of files and tags",
     "other tables and dropped tables of the instance; report on each of them",
