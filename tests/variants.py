@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from lakebed.storage import LocalStorage
+from lakebed.storage.contract import PutOutcome
+
 
 class Planted(NamedTuple):
     """What stands in the place of the attribute ``name`` of a module or a class."""
@@ -22,6 +25,16 @@ class Planted(NamedTuple):
 
 
 Variant = Callable[[], Iterable[Planted]]
+
+
+def creates_over() -> Iterator[Planted]:
+    """A store puts over an object that is there, though asked to create it."""
+
+    def create(self: LocalStorage, name: str, data: bytes) -> PutOutcome:
+        self.replace(name, data)
+        return PutOutcome.CREATED
+
+    yield Planted(LocalStorage, "create", create)
 
 
 @contextmanager

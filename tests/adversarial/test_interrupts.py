@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -16,6 +15,7 @@ from lakebed import Pipeline, clock
 from lakebed.errors import Error
 from lakebed.files.parquet.open_files import copies_folder
 from tests.interrupts import interrupted_at
+from tests.machine import set_temporary_folder
 from tests.waiting import until
 from tests.workers import in_process
 
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     copies_folder()
     folder = tmp_path / "scratch"
     folder.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    set_temporary_folder(monkeypatch, folder)
     return folder
 
 

@@ -183,8 +183,8 @@ BUGS = (
         _set(
             sort,
             "_sorted_rows",
-            lambda chunk, schema, _mode, ahead_bytes=0: sort._in_order(
-                chunk, schema, stable=True, ahead_bytes=ahead_bytes
+            lambda chunk, schema, _mode, small_rows, ahead_bytes=0: sort._in_order(
+                chunk, schema, small_rows, stable=True, ahead_bytes=ahead_bytes
             ),
         ),
     ),

@@ -19,10 +19,12 @@ from lakebed.errors import Code
 from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.files import entry_name, table_prefix
+from lakebed.model.state import columns
 from tests.adversarial.tables import assert_whole
 from tests.documents import rewritten
 from tests.raising import raises
 from tests.tables.ingest.cases import ingested, put
+from tests.variants import Planted, planted
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -132,7 +134,7 @@ def test_a_request_without_a_size_is_damage(tmp_path, table, inbox):
 
 
 @pytest.mark.parametrize("inline_bytes", [0, LIMITS.inline_bytes])
-def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, inline_bytes, inbox):
+def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, inline_bytes, inbox):
     """Its digests are valid. A checkpoint is derived: the log has the right state."""
     put(inbox, "ab")
     table.submit(inbox)
@@ -140,8 +142,7 @@ def test_a_checkpoint_with_nulls_is_not_believed(tmp_path, table, monkeypatch, i
     ((name, request),) = state.open_requests.items()
     strange = msgspec.structs.replace(request, files=(msgspec.structs.replace(request.files[0], size_bytes=None),))
     head = replace(table.log.head, state=replace(state, open_requests=state.open_requests.updated({name: strange})))
-    with monkeypatch.context() as careless:
-        careless.setattr("lakebed.model.state.columns._has_nulls", lambda _: False)
+    with planted(lambda: [Planted(columns, "_has_nulls", lambda _: False)]):
         table.log.limits = LogLimits(inline_bytes=inline_bytes)
         table.log.checkpoints.write_whole(head)
     STATE_CACHE.limit(0)

@@ -2,7 +2,6 @@
 repaired.
 """
 
-from contextlib import contextmanager
 from decimal import Decimal
 
 import pyarrow as pa
@@ -14,31 +13,30 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
 from lakebed.errors import Code
+from lakebed.model import validity
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob
 from lakebed.upkeep import repair
 from lakebed.upkeep.splitting.run import split
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
+from tests.variants import Planted, planted
 
 SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(pa.string())})
 
 
-@contextmanager
-def unchecked(monkeypatch):
-    """Write as versions did before such values were refused."""
-    with monkeypatch.context() as before:
-        before.setattr("lakebed.model.validity.invalid", lambda column: None)
-        yield
+def _unchecked():
+    """Such values are written, as by versions that did not refuse them."""
+    yield Planted(validity, "invalid", lambda column: None)
 
 
 @pytest.fixture
-def poisoned(tmp_path, monkeypatch):
+def poisoned(tmp_path):
     """Make tables as before such rows were refused, with valid files, if any, around the given one."""
 
     def make(schema, rows, sound, **options):
         table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, **options)
         table.write(sound)
-        with unchecked(monkeypatch):
+        with planted(_unchecked):
             table.write(rows)
         table.write(sound)
         return table
@@ -124,7 +122,7 @@ def test_a_decimal_becomes_null_and_where_none_may_be_its_row_is_taken_out(poiso
         table = poisoned(schema, rows_given, pa.table({"k": [3], "d": decimals(kind, 5)})) if nullable else None
         if table is None:
             table = make.create_table("t", schema)
-            with unchecked(pytest.MonkeyPatch()):
+            with planted(_unchecked):
                 table.write(rows_given)
         report = repair.repair(table, tmp_path / "out")
         assert (report.mended, report.removed) == ((1, 0) if nullable else (0, 1))
@@ -205,16 +203,16 @@ def test_a_bound_that_is_no_text_parts_texts_as_its_bytes_do(content, texts):
         assert (one.encode() >= content) == (one >= least)
 
 
-def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(tmp_path, monkeypatch):
+def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(tmp_path):
     """Deletes and partial rows remain such, and a later row still supersedes a repaired one."""
     schema = Schema({"k": "string"}, (), {"v": "string", "w": "string"})
     table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, merge=lakebed.Latest())
     table.write(pa.table({"k": ["a", "b", "c", "d"], "v": ["1"] * 4, "w": ["1"] * 4}))
     table.delete([("d",)])
-    with unchecked(monkeypatch):
+    with planted(_unchecked):
         table.write(pa.table({"k": ["a", "b"], "v": text(b"\xff", b"\xfe")}), partial=True)
     table.write(pa.table({"k": ["c"], "v": ["2"], "w": ["2"]}))
-    with unchecked(monkeypatch):
+    with planted(_unchecked):
         table.write(pa.table({"k": ["b", "e"], "v": text(b"3", b"\xff"), "w": ["3", "3"]}))
     report = repair.repair(table)
     assert (report.mended, report.removed, report.failed, report.skipped) == (3, 0, (), ())

@@ -18,7 +18,7 @@ import pytest
 
 from lakebed import Schema
 from lakebed.errors import SchemaMismatchError
-from lakebed.files.formats import csv_file, csv_parser
+from lakebed.files.formats import csv_file
 from lakebed.files.formats.input_file import InputFile
 from lakebed.files.formats.json_lines import read_json_lines
 from lakebed.files.formats.reading_options import DETECTED
@@ -214,15 +214,24 @@ def test_text_of_a_csv_file_has_any_form_of_its_type_if_it_is_cast():
             judge("csv, cast", text.strip(" \t"), name, found, usual=False)
 
 
-def test_text_after_the_sample_means_the_same_as_in_it(monkeypatch):
-    monkeypatch.setattr(csv_file, "SAMPLE_BYTES", 64)
-    # As one stream: threads for each small file would take most of the time.
-    monkeypatch.setattr(csv_parser, "_is_divisible", lambda plan: False)
+@pytest.fixture
+def one_core():
+    """Files are read as one stream: threads for each small one would take most of the time."""
+    cores = pa.cpu_count()
+    pa.set_cpu_count(1)
+    yield
+    pa.set_cpu_count(cores)
+
+
+@pytest.mark.usefixtures("one_core")
+def test_text_after_the_sample_means_the_same_as_in_it():
     count = 0
     for name, typical in DETECTED_FROM.items():
         before = [typical] * (64 // len(typical))
         for text in filter(None, HOSTILE):
-            judge("csv, detected", text.strip(" \t"), name, by_csv(text, None, before=before), usual=True)
+            judge(
+                "csv, detected", text.strip(" \t"), name, by_csv(text, None, before=before, sample_bytes=64), usual=True
+            )
             count += 1
 
     print(f"{count:,} comparisons")

@@ -10,8 +10,8 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob
 from lakebed.testing.faults import Meanwhile
-from lakebed.upkeep.compaction.merge_jobs import BATCH_TASKS_MIN
 from lakebed.upkeep.retention.run import collect_garbage
+from lakebed.write.batches import BATCHES
 from tests.spark.cases import SCHEMA, SMALL, anything_in_any_order, assert_holds, rows, write_parquet
 from tests.tables.retention.cases import on
 
@@ -64,7 +64,7 @@ def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipe
         table.write(part)
     progress = []
     report = pipeline.compact(table, strategy="full", progress=progress.append)
-    assert report.jobs > 2 * BATCH_TASKS_MIN
+    assert report.jobs > 2 * BATCHES.tasks_min
     assert set(table.partitions().column("runs").to_pylist()) <= {0, 1}
     done = [one.rows_done for one in progress]
     assert done == sorted(done)

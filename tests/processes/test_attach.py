@@ -7,7 +7,6 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.errors import BadKeyError, DamagedError, SchemaMismatchError, UsageError
-from lakebed.files.parquet import row_groups
 from lakebed.model import types
 from lakebed.write.attach import check_sorted
 from tests.workers import in_process
@@ -48,11 +47,10 @@ def test_a_file_without_rows_is_nothing(path):
     ids=["row key", "sort key", "in the middle"],
 )
 @pytest.mark.parametrize("batch_rows", [1, 3, 100])
-def test_a_row_below_the_one_before_is_named(path, monkeypatch, rows, wrong, batch_rows):
-    """Whether it begins a batch or is inside one."""
-    monkeypatch.setattr(row_groups, "BATCH_ROWS", batch_rows)
+def test_a_row_below_the_one_before_is_named(path, rows, wrong, batch_rows):
+    """Whether it begins a batch, of which each row group has its own, or is inside one."""
     with pytest.raises(UsageError, match=f"not sorted by k, s: row {wrong} is below the one before"):
-        check(write(path, [(*row, 0.0) for row in rows]))
+        check(write(path, [(*row, 0.0) for row in rows], row_group_size=batch_rows))
 
 
 @pytest.mark.parametrize(

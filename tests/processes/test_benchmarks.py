@@ -9,6 +9,7 @@ from benchmarks.lookup_under_ingest import __main__ as benchmark
 from benchmarks.lookup_under_ingest import environments, measures, report, worker
 from benchmarks.lookup_under_ingest.peers import lakebed_itself
 from benchmarks.lookup_under_ingest.rows import Sizes, key_of, rows_between, some_ranges
+from tests.variants import Planted, planted
 
 SIZES = Sizes(commits=2, rows=50, gets=3, tiny=3, writers=1, writer_commits=2, processes=1, seconds=0.5)
 
@@ -67,9 +68,10 @@ def test_a_writer_tries_again_what_was_refused_and_counts_it(peer, tmp_path):
     assert peer.count() == 20
 
 
-def test_a_wrong_answer_is_an_error_and_no_figure(tmp_path, monkeypatch):
-    monkeypatch.setattr(lakebed_itself.Lakebed, "get", lambda self, key: rows_between(0, 1))
-    found = worker.figures_of("lakebed", "ingest", tmp_path, tmp_path / "out", asdict(SIZES))
+def test_a_wrong_answer_is_an_error_and_no_figure(tmp_path):
+    wrong = Planted(lakebed_itself.Lakebed, "get", lambda self, key: rows_between(0, 1))
+    with planted(lambda: [wrong]):
+        found = worker.figures_of("lakebed", "ingest", tmp_path, tmp_path / "out", asdict(SIZES))
     assert found["error"].startswith("WrongAnswer: 1 rows for user-")
 
 

@@ -18,6 +18,7 @@ from lakebed.jobs.tasks import place_of
 from lakebed.storage import connect
 from lakebed.storage.external import ObjectFiles, open_external, options_for
 from lakebed.write.sources import find_files
+from tests.machine import hide_packages
 from tests.s3.conftest import S3Server
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
@@ -166,7 +167,7 @@ def test_what_is_said_nearer_comes_before_the_profile(source: str, s3_server: S3
 
 @pytest.mark.parametrize("how", ["storage option 'aws_profile'", "the variable AWS_PROFILE"])
 def test_a_profile_without_boto3_names_what_to_install(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakebed.storage.clients.find_spec", lambda _name: None)
+    hide_packages(monkeypatch, "boto3")
     if "variable" in how:
         monkeypatch.setenv("AWS_PROFILE", "lake")
     with pytest.raises(lakebed.UsageError, match=rf"{how} names a profile .* pip install boto3"):

@@ -1,6 +1,5 @@
 """Statements of callers run in a worker process, with the roles of the caller and with limits that hold."""
 
-import tempfile
 import threading
 
 import pyarrow as pa
@@ -14,6 +13,7 @@ from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
 from lakebed.server.security.sql import run_statement
 from tests.clocks import set_clock
+from tests.machine import set_temporary_folder
 from tests.waiting import until
 
 LIMITS = Limits(memory_bytes=256 * 1024 * 1024, timeout_s=600.0)
@@ -135,8 +135,7 @@ def test_an_hour_long_statement_ends_at_its_limit_and_others_are_served(lake, mo
 
 
 def test_a_dropped_reader_ends_the_process_and_leaves_no_file(lake, tmp_path, monkeypatch):
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
+    set_temporary_folder(monkeypatch, tmp_path)
     reader = run_statement(READER, lake, "SELECT a.value FROM generate_series(1, 100000000) AS a", LIMITS)
     reader.read_next_batch()
     assert list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from lakebed.model.state.transactions import AlterSettings
 from lakebed.storage import probe
 from lakebed.testing.faults import Meanwhile
 from tests.tables.retention.cases import through
+from tests.variants import creates_over, planted
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -69,17 +70,9 @@ def test_an_instance_of_a_newer_format_is_refused(instance, tmp_path):
         lakebed.open(instance.url)
 
 
-def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path, monkeypatch):
+def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path):
     """Two writers could both believe that they won."""
-    from lakebed.storage.contract import PutOutcome
-    from lakebed.storage.local import LocalStorage
-
-    def careless(self, name, data):
-        self.replace(name, data)
-        return PutOutcome.CREATED
-
-    monkeypatch.setattr(LocalStorage, "create", careless)
-    with pytest.raises(UnsafeStoreError) as raised:
+    with planted(creates_over), pytest.raises(UnsafeStoreError) as raised:
         lakebed.create(str(tmp_path / "lake"))
     assert raised.value.code is Code.CREATE_NOT_EXCLUSIVE
     assert probe

@@ -270,7 +270,7 @@ class Checkpoints(Generic[State]):
 
         Raises StorageError.
         """
-        image = self._machine.encode_state(head.state)
+        image = self._machine.encode_state(head.state, self.limits.segment_bytes)
         stored: Mapping[str, Sequence[AnySegment]]
         if self._is_small(image):
             stored = {
@@ -282,7 +282,7 @@ class Checkpoints(Generic[State]):
         self._replace(head, image, stored)
 
     def _written(self, head: Head[State]) -> Head[State] | None:
-        image = self._machine.encode_state(head.state)
+        image = self._machine.encode_state(head.state, self.limits.segment_bytes)
         small = self._is_small(image)
         present = None
         with suppress(DamagedError):
@@ -393,7 +393,7 @@ class Checkpoints(Generic[State]):
         def columns() -> Mapping[str, Columns[Any, Any]]:
             # The next commit then writes a checkpoint, with the lost segments.
             self._size_bytes = 0
-            segments = self._machine.encode_state(replayed(version)).segments
+            segments = self._machine.encode_state(replayed(version), self.limits.segment_bytes).segments
             return {kind: Columns(self._codec(kind), every) for kind, every in segments.items()}
 
         return lambda kind: lambda: columns()[kind]

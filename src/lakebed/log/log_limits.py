@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from msgspec import Struct
 
+from lakebed.model.state.columns import SEGMENT_BYTES
 from lakebed.model.state.reference_lists import INLINE_MAX
 
 
@@ -52,6 +53,9 @@ class LogLimits(Struct, frozen=True):
 
     inline_bytes: int = 128 * 1024
     """Segments of at most this total size lie in the manifest, so that a small table opens with one request."""
+
+    segment_bytes: int = SEGMENT_BYTES
+    """Bytes of a segment of a checkpoint."""
 
     inline_references: int = INLINE_MAX
     """References of one list that lie in the line of a transaction; more are in a sidecar."""

@@ -5,7 +5,7 @@
 ``on_done`` commits a job; it may return plans to try again. An export or an attach is one job, and calls its executor
 directly.
 
-Core types: :data:`Execute`, :class:`BatchLimits`.
+Core types: :data:`Execute`, :class:`BatchLimits`, :class:`BatchSizes`.
 
 Rules. A task that fails returns its error as a value, so that the other jobs of its batch can be committed. After an
 exception no further batch starts, and the exception is raised when the batches under way have ended. With several
@@ -64,6 +64,26 @@ class BatchLimits:
 
     batch_tasks: int
     batches: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchSizes:
+    """The sizes of the batches of a compaction, or a rewrite, by the number of cores."""
+
+    tasks_per_core: int = 2
+    """Enough that the overhead of a batch is small, few enough that commits come soon."""
+
+    tasks_min: int = 16
+
+    at_once: int = 3
+    """One batch that runs, one that uses the cores that the first leaves idle, one that opens its jobs or commits."""
+
+    def limits(self, cores: int) -> BatchLimits:
+        """Return the limits with this many cores."""
+        return BatchLimits(max(self.tasks_min, self.tasks_per_core * cores), self.at_once)
+
+
+BATCHES = BatchSizes()
 
 
 P = TypeVar("P", bound=Planned)

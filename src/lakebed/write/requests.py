@@ -116,9 +116,10 @@ def submit(  # noqa: PLR0913 - a table, files, and how they are recorded
     again: bool,
     home: Storage,
     batch_requests: int = BATCH_REQUESTS,
+    open_requests_max: int = OPEN_REQUESTS_MAX,
 ) -> SubmitReport:
-    """Record the files that are not recorded yet, ``batch_requests`` in a commit; see
-    :meth:`lakebed.table.table.Table.submit`.
+    """Record the files that are not recorded yet, ``batch_requests`` in a commit, or none if more than
+    ``open_requests_max`` were then open; see :meth:`lakebed.table.table.Table.submit`.
     """
     check_flag("again", again)
     found = find_files(files, home)
@@ -135,7 +136,7 @@ def submit(  # noqa: PLR0913 - a table, files, and how they are recorded
     if left_out := sum(one is not None and one.standing is Standing.OLD for one in known.values()):
         telemetry.measure("submitted_files_left_out_total", left_out, table=state.table)
     new = [request for request in requests if known[request.id] is None]
-    _check_room(state, len(new), name)
+    _check_room(state, len(new), name, open_requests_max)
     # Files that are recorded were checked when they were submitted.
     check_parquet([request.files[0] for request in new], home)
     version = None
@@ -298,11 +299,11 @@ def _same_device(url: str, log: TableLog) -> bool:
         return False
 
 
-def _check_room(state: TableState, count: int, name: str) -> None:
+def _check_room(state: TableState, count: int, name: str, open_max: int) -> None:
     held = len(state.open_requests)
-    if held + count > OPEN_REQUESTS_MAX:
+    if held + count > open_max:
         raise Code.LIMIT_REACHED(
             f"table {name}: {held:,} requests are open, and {count:,} more would exceed the limit of "
-            f"{OPEN_REQUESTS_MAX:,}; ingest first, or submit fewer files at a time. Nothing was submitted",
+            f"{open_max:,}; ingest first, or submit fewer files at a time. Nothing was submitted",
             requests_open=held,
         )

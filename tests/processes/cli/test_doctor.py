@@ -14,11 +14,11 @@ from lakebed import clock
 from lakebed.cli.doctor import Need, _clock_check, package_checks
 from lakebed.errors import Code
 from lakebed.storage import LocalStorage, connect
-from lakebed.storage.contract import PutOutcome
 from lakebed.testing.faults import CountingStorage
 from tests.clocks import set_clock
 from tests.system_calls import set_calls
 from tests.tables.cli.conftest import Cli
+from tests.variants import creates_over, planted
 
 
 def checks_of(cli: Cli) -> dict[str, dict[str, str]]:
@@ -50,13 +50,9 @@ def test_a_place_without_an_instance_is_a_warning(cli: Cli, url: str) -> None:
     assert found["permissions"]["status"] == "ok"
 
 
-def test_a_store_that_ignores_the_condition_fails(cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def overwrite(self: LocalStorage, name: str, data: bytes) -> PutOutcome:
-        self.replace(name, data)
-        return PutOutcome.CREATED
-
-    monkeypatch.setattr(LocalStorage, "create", overwrite)
-    ran = cli("doctor")
+def test_a_store_that_ignores_the_condition_fails(cli: Cli, table: str) -> None:
+    with planted(creates_over):
+        ran = cli("doctor")
     assert ran.code == 5
     assert "failed   create if absent" in ran.out
     assert ran.err == "lakebed: 1 check failed: create if absent\n"

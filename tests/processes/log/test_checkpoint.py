@@ -16,7 +16,7 @@ from lakebed.log.log_limits import LIMITS, LogLimits
 from lakebed.log.outcomes import Committed
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, set_state_cache_bytes
 from lakebed.model.files import checkpoint_name, entry_name, segment_folder
-from lakebed.model.state import columns, partition_files
+from lakebed.model.state import partition_files
 from lakebed.model.state.columnar_codecs import REFERENCES
 from lakebed.model.state.columns import Columns
 from lakebed.model.state.invariants import check_invariants
@@ -95,17 +95,12 @@ def with_checkpoint(storage, limits=LIMITS):
 
 IN_SEGMENTS = LogLimits(inline_bytes=0)
 """No part is small enough for the manifest."""
+SMALL_SEGMENTS = LogLimits(inline_bytes=0, segment_bytes=512)
 
 
-@pytest.fixture
-def small_segments(monkeypatch):
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 512)
-
-
-@pytest.mark.usefixtures("small_segments")
 def test_a_checkpoint_writes_what_changed_and_the_state_rests_on_it(store):
     """Parts that no change touched are named again; a reader of the new checkpoint has the same state."""
-    log = created(store, IN_SEGMENTS)
+    log = created(store, SMALL_SEGMENTS)
     for count in range(64):
         log.commit(adding(f"f{count:03d}"))
         before = {listed.name for listed in store.list(segment_folder(LOG))}
@@ -116,7 +111,7 @@ def test_a_checkpoint_writes_what_changed_and_the_state_rests_on_it(store):
     assert isinstance(held, Columns)
     assert 0 < len(fresh) < len(held.segments)
     assert log.head.state.files.changes == {}
-    assert log_on(store, limits=IN_SEGMENTS).follow() == log.head.state
+    assert log_on(store, limits=SMALL_SEGMENTS).follow() == log.head.state
 
 
 def test_a_small_checkpoint_is_one_object(store):
@@ -129,14 +124,13 @@ def test_a_small_checkpoint_is_one_object(store):
     assert not counting.calls["fetch"]
 
 
-@pytest.mark.usefixtures("small_segments")
 def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store):
     """And to add files, or to ask for one that is not there, fetches none."""
-    log = created(store, IN_SEGMENTS)
+    log = created(store, SMALL_SEGMENTS)
     log.commit(ProposeSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}", f"r{count:03d}"))
-    log = with_checkpoint(store, IN_SEGMENTS)
+    log = with_checkpoint(store, SMALL_SEGMENTS)
     counting = CountingStorage(store)
     reader = log_on(counting)
     state = reader.follow()
@@ -154,15 +148,14 @@ def test_a_reader_of_one_partition_fetches_the_one_segment_that_it_lies_in(store
     assert counting.calls["fetch"] == 1
 
 
-@pytest.mark.usefixtures("small_segments")
 def test_tables_share_a_cache_of_so_many_bytes(store, monkeypatch):
     """What was not used for longest goes, and is fetched again, where nothing of it is at hand."""
     monkeypatch.setattr(partition_files._Cache, "keep", lambda *_: None)
-    log = created(store, IN_SEGMENTS)
+    log = created(store, SMALL_SEGMENTS)
     log.commit(ProposeSplit({1: tuple(map(key, "bcdefgh"))}))
     for count in range(40):
         log.commit(adding(f"f{count:03d}"))
-    with_checkpoint(store, IN_SEGMENTS)
+    with_checkpoint(store, SMALL_SEGMENTS)
     counting = CountingStorage(store)
     cache = SegmentCache(0)
     one, other = log_on(counting, cache).follow(), log_on(counting, cache).follow()

@@ -48,6 +48,12 @@ def top_two_later(rows):
     return top_two(rows)
 
 
+def without_b(rows):
+    if "b" in rows.column("user").to_pylist():
+        raise ValueError("no b")
+    return rows
+
+
 NOT_A_FUNCTION = 1
 '''
 POINTS = """
@@ -61,16 +67,20 @@ absent = scores_package:absent
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """A package with merge functions, installed for this test."""
-    (tmp_path / "site" / "scores_package-1.0.dist-info").mkdir(parents=True)
-    (tmp_path / "site" / "scores_package.py").write_text(PACKAGE)
-    info = tmp_path / "site" / "scores_package-1.0.dist-info"
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scores_package\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(POINTS)
+    """Installs a package with merge functions, of which it is given the entry points, for this test."""
     monkeypatch.syspath_prepend(tmp_path / "site")
-    importlib.invalidate_caches()
-    custom_functions.installed.cache_clear()
-    yield
+
+    def install(points):
+        info = tmp_path / "site" / "scores_package-1.0.dist-info"
+        info.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "site" / "scores_package.py").write_text(PACKAGE)
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: scores_package\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(points)
+        importlib.invalidate_caches()
+        custom_functions.installed.cache_clear()
+
+    install(POINTS)
+    yield install
     sys.modules.pop("scores_package", None)
     custom_functions.installed.cache_clear()
 

@@ -17,9 +17,8 @@ import lakebed
 from lakebed import Schema
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, Error, NotFoundError, UsageError
-from lakebed.files.parquet import open_files, page_decoder
-from lakebed.files.parquet.pages import PagedFile
-from lakebed.files.parquet.read_cache import READ_CACHE, ReadCache
+from lakebed.files.parquet import open_files
+from lakebed.files.parquet.read_cache import READ_CACHE, ReadCache, ReadStatistics
 from lakebed.model.files import data_name
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.read.rows.page_read import PageReader
@@ -60,9 +59,9 @@ def reader_of(storage, limits=LIMITS, cache=READ_CACHE):
 WIDE = ReadLimits(page_rows=-1)
 
 
-def all_rows(reader, plan, columns):
+def all_rows(reader, plan, columns, statistics=None):
     """The rows of a plan as one table."""
-    return reader.scan(plan, columns, None).read_all()
+    return reader.scan(plan, columns, None, statistics=statistics).read_all()
 
 
 def test_a_negative_limit_and_an_unknown_column_are_refused_before_anything_is_read(storage):
@@ -180,25 +179,17 @@ def test_filters_over_keys_that_an_attached_file_stores_in_another_type_are_not_
         assert all_rows(reader_of(storage), plan, ["k"]).num_rows == 1
 
 
-def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path, monkeypatch):
+def test_pages_are_not_read_for_a_key_that_no_filter_knows(storage, tmp_path):
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("ac", "bd", "ad"))
     reader = reader_of(storage)
-    asked = []
-    decode = page_decoder.decoded
-
-    def watched(cuts, *rest):
-        asked.extend(cut.file.name.rpartition("/")[2] for cut in cuts)
-        return decode(cuts, *rest)
-
-    monkeypatch.setattr(page_decoder, "decoded", watched)
     for letter, members in (("c", {files[0].id}), ("b", {files[1].id}), ("a", {files[0].id, files[2].id})):
-        asked.clear()
-        found = all_rows(reader, one_partition(files, point(letter)), ["k"])
+        statistics = ReadStatistics()
+        found = all_rows(reader, one_partition(files, point(letter)), ["k"], statistics)
         assert found.column("k").to_pylist() == [letter] * len(members)
-        assert set(asked) == members
-    asked.clear()
-    assert all_rows(reader, one_partition(files, point("bb")), ["k"]).num_rows == 0
-    assert asked == []
+        assert statistics.files == members
+    statistics = ReadStatistics()
+    assert all_rows(reader, one_partition(files, point("bb")), ["k"], statistics).num_rows == 0
+    assert (statistics.files, statistics.pages) == (set(), 0)
 
 
 def test_a_flipped_bit_in_a_page_is_damage_in_a_narrow_read(storage, root, tmp_path):
@@ -233,24 +224,21 @@ def test_a_page_index_that_makes_no_sense_is_damage_from_either_end(storage, roo
         reader_of(storage).scan(one_partition((file,), ALL_KEYS), ["k"], None, reverse=reverse).read_all()
 
 
-def test_files_of_one_run_are_read_one_after_another(storage, tmp_path, monkeypatch):
+def test_files_of_one_run_are_read_one_after_another(storage, tmp_path):
     """Only files that overlap are merged; those that share a key do."""
     files = tuple(stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in ("xyz", "abc", "cd", "efg"))
     reader = reader_of(storage)
-    asked = []
-    read = PageReader.read
-
-    def watched(self, opened, ask):
-        asked.append([each.file.id for each in opened])
-        return read(self, opened, ask)
-
-    monkeypatch.setattr(PageReader, "read", watched)
-    found = reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all()
-    assert found.column("k").to_pylist() == list("abccdefgxyz")
-    assert asked == [[files[1].id, files[2].id], [files[3].id], [files[0].id]]
-    asked.clear()
-    assert reader.scan(one_partition(files, ALL_KEYS), ["k"], 6).read_all().num_rows == 6
-    assert asked == [[files[1].id, files[2].id], [files[3].id]]
+    statistics, found, opened = ReadStatistics(), [], []
+    for batch in reader.scan(one_partition(files, ALL_KEYS), ["k"], None, statistics=statistics):
+        found.append(batch.column("k").to_pylist())
+        opened.append(set(statistics.files))
+    assert found == [list("abccd"), list("efg"), list("xyz")]
+    first, second, third, fourth = (file.id for file in files)
+    assert opened == [{second, third}, {second, third, fourth}, {first, second, third, fourth}]
+    statistics = ReadStatistics()
+    limited = reader.scan(one_partition(files, ALL_KEYS), ["k"], 6, statistics=statistics)
+    assert limited.read_all().num_rows == 6
+    assert statistics.files == {second, third, fourth}
 
 
 def overlapping(storage, tmp_path):
@@ -259,21 +247,14 @@ def overlapping(storage, tmp_path):
     return {text: stored(storage, LETTERS, lettered(text), tmp_path)[0] for text in texts}
 
 
-def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(storage, tmp_path, monkeypatch):
+def test_of_files_that_overlap_only_those_are_opened_that_may_have_the_key(storage, tmp_path):
     files = tuple(overlapping(storage, tmp_path).values())
     reader = reader_of(storage)
-    opened = []
-    begin = PagedFile.__init__
-
-    def watched(self, one, *rest):
-        opened.append(one.file.id)
-        begin(self, one, *rest)
-
-    monkeypatch.setattr(PagedFile, "__init__", watched)
-    for letter, expected in (("c", [files[2].id]), ("bb", []), ("z", [file.id for file in files])):
-        opened.clear()
-        all_rows(reader, one_partition(files, point(letter)), ["k"])
-        assert opened == expected
+    for letter, expected in (("c", {files[2].id}), ("bb", set()), ("z", {file.id for file in files})):
+        statistics = ReadStatistics()
+        all_rows(reader, one_partition(files, point(letter)), ["k"], statistics)
+        assert statistics.files == expected
+        assert statistics.files_by_filter == len(files) - len(expected)
 
 
 def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters_once(storage, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import lakebed
 from lakebed import KeyRange
 from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
-from lakebed.storage import disk_space, local, syscalls
+from lakebed.storage import local, syscalls
 from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
 from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
@@ -97,9 +97,10 @@ def test_what_was_marked_before_the_disk_was_full_goes_first(table, tmp_path, mo
         collect_garbage(on(table, Meanwhile(table.storage, "delete", "*", crash)))
     table.write(pa.table({"k": ["x"] * 99, "v": pa.array(range(99), pa.int64())}))
     table.remove(KeyRange())
-    monkeypatch.setattr(disk_space, "release_reserve", lambda _: pytest.fail("the reserve was touched"))
+    reserve = {file: file.stat().st_ino for file in (tmp_path / RESERVE).iterdir()}
     FullDisk(tmp_path, monkeypatch)
     assert collect_garbage(table).files == 3
+    assert {file: file.stat().st_ino for file in (tmp_path / RESERVE).iterdir()} == reserve
 
 
 ON_A_SMALL_DISK = """

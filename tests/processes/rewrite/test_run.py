@@ -34,7 +34,7 @@ from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.compaction.run import compact, run_merge_task
 from lakebed.upkeep.compaction.run import prepare as prepare_compaction
 from lakebed.upkeep.rewrite.run import RewriteLimits
-from lakebed.write.batches import BatchLimits
+from lakebed.write.batches import BatchSizes
 from lakebed.write.run import FileTarget, write_files
 from tests.clocks import set_clock
 from tests.pure.state.cases import job as job_over
@@ -510,15 +510,15 @@ def test_of_two_rewrites_at_once_one_gives_up(table):
     assert {row[2] for row in rows_of(table).elements()} == {0}
 
 
-def test_a_file_of_which_no_row_changes_is_given_back_at_once(table, monkeypatch):
-    monkeypatch.setattr("lakebed.upkeep.rewrite.run.batch_limits", lambda _cores: BatchLimits(1, 1))
+def test_a_file_of_which_no_row_changes_is_given_back_at_once(table):
+    one_by_one = RewriteLimits(batches=BatchSizes(tasks_per_core=1, tasks_min=1, at_once=1))
     open_jobs = []
 
     def execute(tasks):
         open_jobs.append(len(table.state().jobs))
         return rewrite_tasks(table, tasks)
 
-    rewritten(table, delete_where="t = 't2'", execute=execute)
+    rewritten(table, delete_where="t = 't2'", execute=execute, limits=one_by_one)
     assert open_jobs == [3, 2, 1]
 
 

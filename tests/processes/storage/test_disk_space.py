@@ -4,7 +4,6 @@ import contextlib
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from lakebed.storage.disk_space import delete_abandoned_folders, scratch_folder
 from lakebed.storage.processes import owner_mark
 from lakebed.upkeep.retention.run import gc
 from tests.interrupts import interrupted_at
+from tests.machine import set_temporary_folder
 
 
 def test_a_scratch_folder_is_private_and_goes_with_its_block(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_what_a_killed_process_left_is_deleted_and_what_others_use_is_not(tmp_pa
 def test_services_and_collections_delete_what_was_left(
     tmp_path: Path, finder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    set_temporary_folder(monkeypatch, tmp_path / "tmp")
     boot, namespace, pid, _ = owner_mark().split(".")
     left = tmp_path / "tmp" / f"lakebed-statement-{boot}.{namespace}.{pid}.1-abc"
     left.mkdir(parents=True)

@@ -253,8 +253,13 @@ def test_a_directory_sync_that_fails_after_the_rename_is_unclear(
     """And so is the look whose it is, until it is on disk."""
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
+
+    def sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
     with monkeypatch.context() as patch:
-        patch.setattr(storage, "_sync_directory", failing(errno.EIO))
+        set_calls(patch, os, fsync=sync)
         assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
         assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
     assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.EXISTS

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from lakebed.errors import Code, DamagedError
 from lakebed.model.files import CommittedFile
-from lakebed.model.state import columns
 from lakebed.model.state.columnar_codecs import FILES, REQUESTS
 from lakebed.model.state.columns import Columns, Segment
 from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.table_state import Answer
 
+SMALL_BYTES = 220
 KEYS = st.one_of(st.text(max_size=3), st.sampled_from(["", "a", "ab", "b\U0001f600", "é"]))
 CHANGES = st.dictionaries(KEYS, st.one_of(st.none(), st.builds(Answer, st.integers(0, 99), st.integers(0, 9))))
 
@@ -28,32 +28,25 @@ def read_again(held):
     return Columns(held.codec, segments)
 
 
-@pytest.fixture
-def small_segments(monkeypatch):
-    monkeypatch.setattr(columns, "SEGMENT_BYTES", 220)
-
-
 @given(st.lists(CHANGES, max_size=6), st.integers(1, 80))
 def test_any_changes_in_any_order_give_what_a_dictionary_has(rounds, segment_bytes):
     held, model = Columns(REQUESTS), {}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "SEGMENT_BYTES", segment_bytes)
-        for changes in rounds:
-            held = held.rewritten(changes)
-            model = {k: v for k, v in {**model, **changes}.items() if v is not None}
-            assert dict(held) == model == dict(read_again(held))
-            assert list(held) == sorted(model)
-            assert len(held) == len(model)
-            assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
-            assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
+    for changes in rounds:
+        held = held.rewritten(changes, segment_bytes)
+        model = {k: v for k, v in {**model, **changes}.items() if v is not None}
+        assert dict(held) == model == dict(read_again(held))
+        assert list(held) == sorted(model)
+        assert len(held) == len(model)
+        assert all((key in held) == (key in model) for key in ["", "a", "ab", "zz", *changes])
+        assert all(segment.count == 1 or segment.size_bytes < 3 * segment_bytes for segment in held.segments)
 
 
-def test_segments_that_no_change_touches_are_the_very_same(small_segments):
-    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)})
+def test_segments_that_no_change_touches_are_the_very_same():
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, 0) for n in range(100)}, SMALL_BYTES)
     assert len(held.segments) == 10
 
-    changed = held.rewritten({"055": Answer(0, 0), "056": None})
-    grown = changed.rewritten({"100": Answer(1, 0)})
+    changed = held.rewritten({"055": Answer(0, 0), "056": None}, SMALL_BYTES)
+    grown = changed.rewritten({"100": Answer(1, 0)}, SMALL_BYTES)
 
     assert [a is b for a, b in zip(held.segments, changed.segments, strict=True)] == [True] * 5 + [False] + [True] * 4
     assert grown.segments[:10] == changed.segments
@@ -67,8 +60,8 @@ def test_only_rows_with_a_value_in_a_column_are_looked_at():
     assert sorted(c.dropped for c in layers.having("dropped")) == [3, 3, 4]
 
 
-def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same(small_segments):
-    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)})
+def test_what_is_less_goes_and_segments_that_lose_nothing_are_the_very_same():
+    held = Columns(REQUESTS).rewritten({f"{n:03d}": Answer(n, n) for n in range(40)}, SMALL_BYTES)
 
     left = held.at_least("base_version", 15)
 

@@ -124,12 +124,11 @@ def test_a_claim_without_its_sidecar_or_without_counts_is_damage():
             read(dump(mangled))
 
 
-def test_more_references_than_one_transaction_may_add_are_refused(monkeypatch):
+def test_more_references_than_one_transaction_may_add_are_refused():
     """With what to do; as many as it may add are not."""
-    monkeypatch.setattr("lakebed.model.state.transactions.REFERENCES_MAX", 3)
     state = table("c", "e", "g")
-    assert not isinstance(resolve(ProposeFiles((new_file("f1", "abcdef"),)), state), Rejected)
-    refused = resolve(ProposeFiles((new_file("f1", "abcdefg"),)), state)
+    assert not isinstance(resolve(ProposeFiles((new_file("f1", "abcdef"),)), state, 3), Rejected)
+    refused = resolve(ProposeFiles((new_file("f1", "abcdefg"),)), state, 3)
     assert refused.code is Code.LIMIT_REACHED
     assert refused.reason.startswith("its files reach partitions 4 times, which is more than 3: write fewer files")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import click
@@ -14,6 +13,7 @@ from lakebed.cli.grammar import Deferred
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.reference import every_command
 from tests.tables.cli.conftest import Cli
+from tests.tables.log.foreign_logs import move_log, unreached
 
 COMMANDS = {context.command_path.removeprefix("lakebed "): command for command, context in every_command()}
 
@@ -161,14 +161,8 @@ def test_names_of_the_instance_are_completed(  # noqa: PLR0917
     assert [one.value for one in completing.get_completions(before, incomplete) if one.type == "plain"] == words
 
 
-def test_a_log_that_the_user_has_not_agreed_to_is_not_contacted(
-    cli: Cli, table: str, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    marker = Path(url) / "instance.json"
-    document = json.loads(marker.read_text("utf-8"))
-    marker.write_text(json.dumps(document | {"log_url": "postgresql://elsewhere.invalid/db"}), "utf-8")
-    contacted: list[str] = []
-    monkeypatch.setattr("lakebed.table.opening.connect_logs", lambda given, *_, **__: contacted.append(given))
+def test_a_log_that_the_user_has_not_agreed_to_is_not_contacted(cli: Cli, table: str, url: str) -> None:
     completing = ShellComplete(LAKEBED, {"obj": Invocation()}, "lakebed", "_LAKEBED_COMPLETE")
-    assert completing.get_completions(["get"], "r") == []
-    assert contacted == []
+    with unreached() as log_url:
+        move_log(url, log_url)
+        assert completing.get_completions(["get"], "r") == []

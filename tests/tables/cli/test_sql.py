@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import io
+import json
+import re
 
 import pytest
 
 import lakebed
 from lakebed.cli import sql
 from lakebed.cli.render import Output
-from tests.terminals import Terminal, set_stdin
+from lakebed.cli.sql import MORE, PROMPT
+from tests.machine import hide_packages
+from tests.terminals import CTRL_C, Terminal, set_stdin
 
 
 @pytest.fixture
@@ -90,27 +94,21 @@ def test_the_first_error_on_stdin_ends_it(cli, table, typed):
     assert ran.lines == [{"one": 1}]
 
 
-def test_a_prompt_goes_on_after_an_error_and_ctrl_c(cli, table, typed, monkeypatch):
-    typed("", terminal=True)
-    said = iter(
-        ["SELECT strange", "FROM readings;", "SELECT 'forgotten", KeyboardInterrupt, "SELECT 2 AS two;", "quit"]
-    )
-    prompts = []
+@pytest.fixture
+def prompted(typed, monkeypatch):
+    """Stands for lines that are typed at the prompt, one by one."""
+    hide_packages(monkeypatch, "prompt_toolkit")
+    return lambda *lines: typed("".join(f"{line}\n" for line in lines), terminal=True)
 
-    def ask(prompt):
-        prompts.append(prompt)
-        line = next(said)
-        if line is KeyboardInterrupt:
-            raise line
-        return line
 
-    monkeypatch.setattr(sql, "asking", lambda lake, out: ask)
+def test_a_prompt_goes_on_after_an_error_and_ctrl_c(cli, table, prompted):
+    prompted("SELECT strange", "FROM readings;", "SELECT 'forgotten", CTRL_C, "SELECT 2 AS two;", "quit")
     ran = cli("sql", "--json")
     assert ran.code == 0
-    assert ran.lines == [{"two": 2}]
+    assert json.loads(ran.out.replace(PROMPT, "").replace(MORE, "")) == {"two": 2}
     assert "tables: readings" in ran.err
     assert "No field named strange" in ran.err
-    assert [prompt.strip() for prompt in prompts] == ["lakebed>", "...", "lakebed>", "...", "lakebed>", "lakebed>"]
+    assert re.findall(f"{re.escape(PROMPT)}|{re.escape(MORE)}", ran.out) == [PROMPT, MORE, PROMPT, MORE, PROMPT, PROMPT]
 
 
 def test_a_prompt_takes_a_statement_of_several_lines_and_completes_names(cli, table, tmp_path, monkeypatch):
@@ -142,15 +140,13 @@ def test_enter_ends_a_statement_at_its_semicolon(text, whole):
     assert sql.is_whole(text) is whole
 
 
-def test_commands_of_the_prompt(cli, table, typed, monkeypatch):
-    typed("", terminal=True)
-    said = iter(
-        [".tables", ".schema readings", ".mode csv", "SELECT 1 AS one;", ".mode xml", ".other", ".schema x", ".quit"]
+def test_commands_of_the_prompt(cli, table, prompted):
+    prompted(
+        ".tables", ".schema readings", ".mode csv", "SELECT 1 AS one;", ".mode xml", ".other", ".schema x", ".quit"
     )
-    monkeypatch.setattr(sql, "asking", lambda lake, out: lambda prompt: next(said))
     ran = cli("sql")
     assert ran.code == 0
-    tables, schema, *rows = ran.out.splitlines()
+    tables, schema, *rows = ran.out.replace(PROMPT, "").splitlines()
     assert tables == "readings"
     assert lakebed.Schema.from_json(schema).row_key_names == ("place", "sensor")
     assert rows == ["one", "1"]

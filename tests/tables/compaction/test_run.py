@@ -12,10 +12,9 @@ import lakebed
 from lakebed.model.state.table_state import IngestRequest, Source
 from lakebed.model.state.transactions import RaiseWatermark, RejectRequest, SetTag, SubmitRequests, Watermark
 from lakebed.testing.faults import Meanwhile
-from lakebed.upkeep.compaction import merge_jobs
 from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
-from lakebed.write.batches import BatchLimits
+from lakebed.write.batches import BatchSizes
 from tests.tables.retention.cases import on
 
 PARTITIONS = 4
@@ -31,10 +30,8 @@ def table(tmp_path):
     return found
 
 
-@pytest.fixture
-def one_by_one(monkeypatch):
-    """Waves of one job, one after another."""
-    monkeypatch.setattr(merge_jobs, "batch_limits", lambda _cores: BatchLimits(1, 1))
+ONE_BY_ONE = CompactionLimits(batches=BatchSizes(tasks_per_core=1, tasks_min=1, at_once=1))
+"""Waves of one job, one after another."""
 
 
 def merged(table, tmp_path, tasks):
@@ -89,14 +86,14 @@ def test_partitions_whose_boundary_has_line_breaks_are_merged(tmp_path):
     assert keys(table) == {"a": 2, boundary: 2, "z": 2}
 
 
-def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path, one_by_one):
+def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path):
     seen = []
 
     def execute(tasks):
         seen.append(sorted(runs(table)))
         return merged(table, tmp_path, tasks)
 
-    compact(table, prepare(table, "full"), execute, cores=1)
+    compact(table, prepare(table, "full", ONE_BY_ONE), execute, cores=1)
     assert seen == [[2, 2, 2, 2], [1, 2, 2, 2], [1, 1, 2, 2], [1, 1, 1, 2]]
 
 
@@ -127,12 +124,12 @@ def test_no_job_is_begun_while_many_requests_are_open(table, tmp_path):
     assert (report.jobs, report.waits) == (PARTITIONS, None)
 
 
-def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path, one_by_one):
+def test_when_requests_pile_up_meanwhile_what_was_begun_is_ended_and_no_more_is_begun(table, tmp_path):
     def execute(tasks):
         submitted(table, *MANY)
         return merged(table, tmp_path, tasks)
 
-    report = compact(table, prepare(table, "full"), execute, cores=1)
+    report = compact(table, prepare(table, "full", ONE_BY_ONE), execute, cores=1)
     assert (report.jobs, report.waits) == (1, "1001 requests are open; compaction goes on when they are 1000")
     assert (sorted(runs(table)), len(table.state().jobs)) == ([1, 2, 2, 2], 0)
 
@@ -151,7 +148,7 @@ def test_no_job_is_begun_while_many_commits_wait(table):
     assert prepare(table, "full").waits is None
 
 
-def test_an_interrupt_begins_no_more_and_leaves_no_job_open(table, tmp_path, one_by_one):
+def test_an_interrupt_begins_no_more_and_leaves_no_job_open(table, tmp_path):
     ran = []
 
     def execute(tasks):
@@ -161,7 +158,7 @@ def test_an_interrupt_begins_no_more_and_leaves_no_job_open(table, tmp_path, one
         return merged(table, tmp_path, tasks)
 
     with pytest.raises(KeyboardInterrupt):
-        compact(table, prepare(table, "full"), execute, cores=1)
+        compact(table, prepare(table, "full", ONE_BY_ONE), execute, cores=1)
     assert len(ran) == 2
     assert (sorted(runs(table)), len(table.state().jobs)) == ([1, 2, 2, 2], 0)
 

@@ -25,9 +25,12 @@ MARK = "\ufeff"
 """As text a byte order mark, which Arrow skips where a file begins."""
 
 
-@pytest.fixture(autouse=True)
-def two_cores(monkeypatch):
-    monkeypatch.setattr(pa, "cpu_count", lambda: 2)
+@pytest.fixture(autouse=True, scope="module")
+def two_cores():
+    cores = pa.cpu_count()
+    pa.set_cpu_count(2)
+    yield
+    pa.set_cpu_count(cores)
 
 
 def plan_of(path, *, encoding="utf-8", header=False, types=TYPES):

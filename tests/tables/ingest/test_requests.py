@@ -106,14 +106,13 @@ def test_many_files_take_several_entries(table, inbox):
     assert [file.version - before for file in report.files] == [1, 1, 2, 2, 3]
 
 
-def test_there_is_room_for_so_many_open_requests(table, inbox, monkeypatch):
+def test_there_is_room_for_so_many_open_requests(table, inbox):
     """All of a submission goes in, or nothing of it."""
-    monkeypatch.setattr(requests, "OPEN_REQUESTS_MAX", 2)
     put(inbox, *"abc")
     with pytest.raises(
         RejectedError, match="0 requests are open, and 3 more would exceed the limit of 2; ingest first"
     ):
-        table.submit(inbox)
+        requests.submit(table.log, "t", inbox, again=False, home=table.storage, open_requests_max=2)
     assert not table.state().open_requests
 
 
@@ -153,7 +152,7 @@ def test_a_file_that_is_no_parquet_is_refused_and_so_is_what_comes_with_it(table
     put(inbox, "ab")
     (inbox / "cd.parquet").write_text("a page that says 404, in HTML")
     with pytest.raises(UsageError, match=r"cd\.parquet is no Parquet file.*Nothing was submitted"):
-        table.submit(inbox)
+        requests.submit(table.log, "t", inbox, again=False, home=table.storage, open_requests_max=2)
     assert not table.state().open_requests
 
 

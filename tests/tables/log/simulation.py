@@ -17,7 +17,6 @@ from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
 from lakebed.testing.faults import FaultPlan
-from lakebed.upkeep.retention import run as collection
 from tests.clocks import set_clock
 from tests.pure.state.cases import SCHEMA
 from tests.tables.log.schedule import Lock
@@ -56,7 +55,6 @@ def drawn_by(world, monkeypatch):
             (probe, "random_token", clock.random_token),
             (committer, "this_writer", lambda: "simulated"),
             (queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule))),
-            (collection, "BATCH_FILES", 3),
             (checkpoint, "in_parallel", one_by_one),
             (sidecars, "in_parallel", one_by_one),
             (persistent_table, "HashTrieMap", OrderedDelta),

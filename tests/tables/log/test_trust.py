@@ -13,6 +13,7 @@ from lakebed.clock import random_token
 from lakebed.errors import UsageError
 from lakebed.log.locations import check_trusted
 from lakebed.model.documents import decode_document, encode_document
+from tests.tables.log.foreign_logs import move_log, unreached
 
 SCHEMA = Schema(row_key={"k": "string"})
 
@@ -32,16 +33,12 @@ def foreign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     return url, log_url
 
 
-def test_a_foreign_log_url_is_named_and_not_connected_to(
-    foreign: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, log_url = foreign
-    connected: list[str | None] = []
-    monkeypatch.setattr("lakebed.table.opening.connect_logs", lambda url, *_, **__: connected.append(url))
-    with pytest.raises(UsageError, match="keeps its log at memory") as caught:
-        lakebed.open(url)
+def test_a_foreign_log_url_is_named_and_not_connected_to(foreign: tuple[str, str], tmp_path: Path) -> None:
+    with unreached() as log_url:
+        move_log(foreign[0], log_url)
+        with pytest.raises(UsageError, match="keeps its log at postgresql") as caught:
+            lakebed.open(foreign[0])
     assert caught.value.log_url == log_url
-    assert connected == []
     assert not (tmp_path / "config").exists()
 
 

@@ -389,7 +389,7 @@ def close(world, process):
 
 def collect(world, process):
     try:
-        report = collection.collect_garbage(process.table)
+        report = collection.collect_garbage(process.table, batch_files=3)
     except (ContentionError, UnknownOutcomeError):
         return
     world.counts["files deleted"] += report.files

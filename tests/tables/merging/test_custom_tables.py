@@ -11,9 +11,8 @@ import pytest
 
 import lakebed
 from lakebed import Custom, Schema, UsageError
-from lakebed.files.merging import custom_functions
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
-from tests.processes.merging.test_custom import package  # noqa: F401 - a fixture
+from tests.processes.merging.test_custom import POINTS, package  # noqa: F401 - a fixture
 
 SCORES = Schema({"user": "string"}, {"score": "int64"}, {"game": "string"})
 
@@ -90,40 +89,31 @@ def test_changes_are_those_of_merged_rows(table):
     ]
 
 
-def failing(rows):
-    if "b" in rows.column("user").to_pylist():
-        raise ValueError("no b")
-    return rows
-
-
-def test_a_function_that_fails_fails_the_compaction_and_leaves_the_table(table, monkeypatch):
-    version, found = table.version, custom_functions.installed("top_two")
-    broken = type(found)(found.name, failing)
-    with monkeypatch.context() as patch:
-        patch.setattr(custom_functions, "installed", lambda name, version: broken)
-        report = compacted(table)
-        assert not report.jobs
-        (failure,) = report.failed
-        assert failure.error.code == "merge_function_failed"
-        assert "'top_two' raised ValueError (no b) for key {'user': 'b'}" in str(failure.error)
-        with pytest.raises(UsageError, match="no b"):
-            table.write(rows(("b", 1, "x"), ("b", 2, "x")))
+def test_a_function_that_fails_fails_the_compaction_and_leaves_the_table(table, package):  # noqa: F811
+    version = table.version
+    package("[lakebed.merge_functions]\ntop_two = scores_package:without_b\n")
+    report = compacted(table)
+    assert not report.jobs
+    (failure,) = report.failed
+    assert failure.error.code == "merge_function_failed"
+    assert "'top_two' raised ValueError (no b) for key {'user': 'b'}" in str(failure.error)
+    with pytest.raises(UsageError, match="no b"):
+        table.write(rows(("b", 1, "x"), ("b", 2, "x")))
+    package(POINTS)
     assert contents(table) == WANTED
     assert {job.id for job in table.state().jobs.values()} == set()
     assert table.version >= version
 
 
-def test_a_process_without_the_function_neither_reads_nor_writes_nor_compacts(table, monkeypatch):
+def test_a_process_without_the_function_neither_reads_nor_writes_nor_compacts(table, package):  # noqa: F811
     version = table.version
-    with monkeypatch.context() as patch:
-        patch.setattr("importlib.metadata.entry_points", lambda **_: ())
-        custom_functions.installed.cache_clear()
-        for ask in (lambda: contents(table), lambda: table.get("a"), lambda: table.write(WRITES[0])):
-            with pytest.raises(UsageError, match="on Spark workers as well") as caught:
-                ask()
-            assert caught.value.code == "merge_function_missing"
-        (failure,) = compacted(table).failed
-        assert failure.error.code == "merge_function_missing"
-    custom_functions.installed.cache_clear()
+    package("")
+    for ask in (lambda: contents(table), lambda: table.get("a"), lambda: table.write(WRITES[0])):
+        with pytest.raises(UsageError, match="on Spark workers as well") as caught:
+            ask()
+        assert caught.value.code == "merge_function_missing"
+    (failure,) = compacted(table).failed
+    assert failure.error.code == "merge_function_missing"
+    package(POINTS)
     assert contents(table) == WANTED
     assert table.version >= version

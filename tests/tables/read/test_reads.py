@@ -21,6 +21,7 @@ from lakebed.read.rows.slices import reversed_rows
 from lakebed.table.table import Table
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
+from tests.machine import set_temporary_folder
 from tests.tables.cases import compact
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
@@ -513,7 +514,7 @@ def test_ctrl_c_ends_a_scan_between_batches(instance):
 
 
 def test_rows_that_do_not_fit_memory_are_turned_by_way_of_disk(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    set_temporary_folder(monkeypatch, tmp_path)
     batches = [pa.record_batch({"n": pa.array(range(10 * i, 10 * i + 10))}) for i in range(20)]
     found = reversed_rows(batches, 200)
     last = [next(found)]

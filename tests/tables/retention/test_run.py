@@ -85,9 +85,8 @@ def test_after_an_unknown_outcome_nothing_is_deleted(table, monkeypatch):
     assert collect_garbage(on(table)).files == 3
 
 
-def test_files_are_marked_and_deleted_in_batches(table, monkeypatch):
-    monkeypatch.setattr("lakebed.upkeep.retention.run.BATCH_FILES", 2)
-    report = collect_garbage(table)
+def test_files_are_marked_and_deleted_in_batches(table):
+    report = collect_garbage(table, batch_files=2)
     assert report.files == 3
     types = [row.type for row in table.history_rows(4)]
     assert types == ["purge_files", "purge_files", "retire_files", "retire_files"]

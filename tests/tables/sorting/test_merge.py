@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import signal
 from itertools import pairwise
 
@@ -13,8 +14,8 @@ from lakebed import Schema
 from lakebed.engine.predicate import check_where
 from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageError, UsageError
 from lakebed.files.parquet.file_writer import write_run
-from lakebed.files.sorting import merge, merge_inputs
-from lakebed.files.sorting.merge import check_plan, merge_runs, merge_stream
+from lakebed.files.sorting import merge
+from lakebed.files.sorting.merge import MergeLimits, check_plan, merge_runs, merge_stream, slices_of
 from lakebed.files.sorting.merge_inputs import open_input, sample, spans
 from lakebed.files.sorting.sort import encode_piece, sort_runs
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -28,9 +29,9 @@ PLENTY = 64 << 20
 
 @pytest.fixture
 def write(tmp_path):
-    def write(numbers):
+    def write(numbers, rows=bench_rows):
         (tmp_path / "inputs").mkdir(exist_ok=True)
-        [file] = write_run([bench_rows(numbers)], LAYOUT, tmp_path / "inputs", rows_estimate=len(numbers))
+        [file] = write_run([rows(numbers)], LAYOUT, tmp_path / "inputs", rows_estimate=len(numbers))
         return file.path
 
     return write
@@ -58,38 +59,43 @@ def test_inputs_that_do_not_overlap_come_out_in_order(write):
     assert stream(paths) == list(range(4000))
 
 
-@pytest.mark.parametrize("begin", [0, 750])
-def test_inputs_with_wide_rows_are_merged_alike(write, monkeypatch, begin):
+def wide(numbers):
+    """Rows of more than ``WIDE_ROW_BYTES``."""
+    rows = bench_rows(numbers)
+    return rows.set_column(3, "value", pa.array([random.Random(n).randbytes(9_000).hex() for n in numbers]))
+
+
+@pytest.mark.parametrize("begin", [0, 75])
+def test_inputs_with_wide_rows_are_merged_alike(write, tmp_path, begin):
     """The engine reads them from Arrow files."""
-    paths = [write(range(start, 2000, 3)) for start in (2, 0, 1)]
+    paths = [write(range(start, 200, 3), wide) for start in (2, 0, 1)]
     low = SCHEMA.codec.encode([bench_rows([begin])["key"][0].as_py()])
-    monkeypatch.setattr(merge_inputs, "WIDE_ROW_BYTES", 1)
-    read = []
-    monkeypatch.setattr(merge, "put_into_arrow", lambda *args: read.append(args) or merge_inputs.put_into_arrow(*args))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    merged = merge_stream(paths, SCHEMA, key_range=EncodedRange(low, None), memory_limit_bytes=PLENTY, scratch=scratch)
 
-    assert stream(paths, key_range=EncodedRange(low, None)) == list(range(begin, 2000))
-    assert len(read) == 3
+    found = [next(merged)]
+    assert len(list(scratch.rglob("*.arrow"))) == 3
+    assert numbers_in([*found, *merged]) == list(range(begin, 200))
 
 
-def test_a_damaged_input_with_wide_rows_is_named(write, monkeypatch):
-    paths = [write(range(start, 2000, 2)) for start in (0, 1)]
+def test_a_damaged_input_with_wide_rows_is_named(write):
+    paths = [write(range(start, 200, 2), wide) for start in (0, 1)]
     content = bytearray(paths[1].read_bytes())
-    content[5000:5100] = bytes(100)
+    content[500_000:500_100] = bytes(100)
     paths[1].write_bytes(content)
-    monkeypatch.setattr(merge_inputs, "WIDE_ROW_BYTES", 1)
 
     with pytest.raises(DamagedError, match=paths[1].name):
         stream(paths)
 
 
-def test_interleaved_inputs_come_out_in_order_through_many_slices(write, monkeypatch):
+def test_interleaved_inputs_come_out_in_order_through_many_slices(write):
     """A small limit cuts the keys into slices, each a plan of its own."""
-    plans = []
-    monkeypatch.setattr(merge, "check_plan", lambda *plan, **how: plans.append(check_plan(*plan, **how)))
     paths = [write(range(start, 6000, 3)) for start in range(3)]
+    inputs = [open_input(path, SCHEMA) for path in paths]
 
+    assert len(slices_of(inputs, SCHEMA, [None], 30_000, MergeLimits().slice_rows)) > 3
     assert stream(paths, memory_limit_bytes=30_000) == list(range(6000))
-    assert len(plans) > 3
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 65_536])
@@ -120,11 +126,8 @@ def test_rows_of_one_key_larger_than_a_slice_stay_whole(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["Parquet", "Arrow", "both"])
-def test_more_inputs_than_fit_are_merged_in_levels(write, out, kind, monkeypatch):
-    levels = []
-    spill = merge.write_spill
-    monkeypatch.setattr(merge, "write_spill", lambda *args: levels.append(args) or spill(*args))
-    paths = []
+def test_more_inputs_than_fit_are_merged_in_levels(write, out, kind):
+    paths, spills = [], []
     for start in range(40):
         path = write(range(start, 2000, 40))
         if kind == "Arrow" or (kind == "both" and start % 2):
@@ -133,10 +136,13 @@ def test_more_inputs_than_fit_are_merged_in_levels(write, out, kind, monkeypatch
             path.write_bytes(piece)
         paths.append(path)
 
-    files = merge_runs(paths, LAYOUT, out, key_range=None, memory_limit_bytes=100_000)
+    files = merge_runs(
+        paths, LAYOUT, out, key_range=None, memory_limit_bytes=100_000,
+        progress=lambda _: spills.extend(out.rglob("*.arrow")),
+    )  # fmt: skip
 
     assert numbers_in(pq.read_table(file.path) for file in files) == list(range(2000))
-    assert levels
+    assert spills
     assert set(out.iterdir()) == {file.path for file in files}
 
 

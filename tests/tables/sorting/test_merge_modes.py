@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import Error
-from lakebed.files.sorting import merge, sort
 from lakebed.files.sorting.merge import MergeLimits, check_plan, merge_runs, merge_stream
 from lakebed.files.sorting.merge_inputs import write_spill
 from lakebed.files.sorting.sort import sort_chunks, sort_runs
@@ -34,8 +33,8 @@ FEW = MergeLimits(fan_in_min=2, slice_rows=3)
 """Few inputs in a plan."""
 
 
-def write(folder: Path, mode: MergeMode, rows: list[Row], limit: int = PLENTY) -> list[Path]:
-    run = sort_runs(as_batches(rows, 5), layout_for(rows), folder, memory_limit_bytes=limit, mode=mode)
+def write(folder: Path, mode: MergeMode, rows: list[Row], limit: int = PLENTY, **how: Any) -> list[Path]:
+    run = sort_runs(as_batches(rows, 5), layout_for(rows), folder, memory_limit_bytes=limit, mode=mode, **how)
     assert sum(file.markers for file in run) == sum(kind > 0 for file in run for kind in kinds_in(file.path))
     return [file.path for file in run]
 
@@ -96,9 +95,7 @@ def test_neighbours_merged_in_any_groups_give_the_rows_that_were_written(mode, d
 @given(rows=st.lists(WHOLE, min_size=1, max_size=30))
 def test_the_rows_of_one_write_meet_in_their_order_by_either_sort(mode, rows, tmp_path_factory):
     for limit, small in itertools.product([2_000, PLENTY], [0, 100_000]):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sort, "_SMALL_ROWS", small)
-            paths = write(tmp_path_factory.mktemp("run"), mode, rows, limit)
+        paths = write(tmp_path_factory.mktemp("run"), mode, rows, limit, small_rows=small)
         assert [one for path in paths for one in pq.read_table(path).to_pylist()] == meaning(mode, rows)
 
 
@@ -164,18 +161,26 @@ def test_one_key_in_every_input_comes_out_by_arrival(tmp_path):
         assert read(paths, First(), key_range=keys, limits=many) == [row(1, 0, 0, None)]
 
 
-def test_a_level_has_one_row_for_each_key(tmp_path, monkeypatch):
+def test_a_level_has_one_row_for_each_key(tmp_path):
     """Else the last level of many inputs would hold all of their rows again."""
     paths = [path for n in range(6) for path in write(tmp_path, Latest(), [row(k, 0, n, None) for k in range(5)])]
     spilled = []
 
-    def spill(batches, schema, path):
-        every = list(batches)
-        spilled.append(sum(batch.num_rows for batch in every))
-        return write_spill(every, schema, path)
+    def seen(_):
+        spilled.extend(pa.ipc.open_file(path).read_all().num_rows for path in tmp_path.rglob("*.arrow"))
 
-    monkeypatch.setattr(merge, "write_spill", spill)
+    [merged] = merge_runs(
+        paths,
+        small_layout(SCHEMA),
+        tmp_path,
+        key_range=None,
+        memory_limit_bytes=TINY,
+        progress=seen,
+        mode=Latest(),
+        complete=True,
+        limits=FEW,
+    )
 
-    assert read(paths, Latest(), memory_limit_bytes=TINY) == [row(k, 0, 5, None) for k in range(5)]
+    assert pq.read_table(merged.path).to_pylist() == [row(k, 0, 5, None) for k in range(5)]
     assert spilled
     assert set(spilled) == {5}

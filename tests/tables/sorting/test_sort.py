@@ -12,7 +12,6 @@ import pytest
 from lakebed import Schema
 from lakebed.files.parquet.file_writer import gather, write_run
 from lakebed.files.sorting import sort
-from lakebed.files.sorting.merge_inputs import write_spill
 from lakebed.files.sorting.sort import PIECE_BYTES_MAX, encode_piece, sort_chunks, sort_runs
 from lakebed.model.merge_modes import Latest
 from tests.tables.sorting.tables import batch_of, bench_rows, bench_schema, piece_rows, small_layout, sort_keys
@@ -20,23 +19,16 @@ from tests.tables.sorting.tables import batch_of, bench_rows, bench_schema, piec
 SHUFFLED = [n * 7919 % 20_011 for n in range(20_011)]
 
 
-@pytest.fixture
-def small_rows(monkeypatch):
-    """Sets up to how many rows a chunk is sorted by Arrow."""
-    return lambda rows: monkeypatch.setattr(sort, "_SMALL_ROWS", rows)
-
-
-@pytest.mark.parametrize("engine_from", [0, 10**9], ids=["by DataFusion", "by Arrow"])
-def test_both_sorts_order_keys_as_their_encodings(small_rows, engine_from):
+@pytest.mark.parametrize("small_rows", [0, 10**9], ids=["by DataFusion", "by Arrow"])
+def test_both_sorts_order_keys_as_their_encodings(small_rows):
     """Small chunks and large ones are sorted by different engines, which must agree."""
-    small_rows(engine_from)
     schema = Schema({"s": "string", "b": "binary"}, {"d": "date32"})
     texts = ["", "a", "a\x00", "a\x00b", "ab", "é", "\uffff", "\U0001f600"]
     rows = batch_of(
         schema, [(t, b, d) for d in (5, -5) for b in (b"\xff", b"\x00", b"", b"\x7f\x80") for t in texts[::-1]]
     )
 
-    [chunk] = sort_chunks([rows], schema, memory_limit_bytes=64 << 20)
+    [chunk] = sort_chunks([rows], schema, memory_limit_bytes=64 << 20, small_rows=small_rows)
 
     assert sort_keys(schema, chunk) == sorted(sort_keys(schema, rows))
 
@@ -64,16 +56,18 @@ def test_chunks_keep_to_a_third_of_the_limit_and_hold_every_row():
 
 
 @pytest.mark.parametrize(("key", "spilled"), [("int64", False), ("float64", True)])
-def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(small_rows, monkeypatch, tmp_path, key, spilled):
+def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(tmp_path, key, spilled):
     """Others a third. Rows of 16 bytes: 320,000 bytes, of a limit of 700,000."""
-    small_rows(1_000)
-    spills = []
-    monkeypatch.setattr(sort, "write_spill", lambda *given: spills.append(given) or write_spill(*given))
+    spills = set()
     schema = Schema({"k": key}, values={"v": "int64"})
-    batches = [batch_of(schema, [(n * 7919 % 20_000, n) for n in range(at, at + 500)]) for at in range(0, 20_000, 500)]
     layout = small_layout(schema, file_bytes=1 << 30, row_group_rows=7_000)
 
-    [file] = sort_runs(batches, layout, tmp_path, memory_limit_bytes=700_000)
+    def batches():
+        for at in range(0, 20_000, 500):
+            yield batch_of(schema, [(n * 7919 % 20_000, n) for n in range(at, at + 500)])
+            spills.update(tmp_path.rglob("*.arrow"))
+
+    [file] = sort_runs(batches(), layout, tmp_path, memory_limit_bytes=700_000, small_rows=1_000)
 
     assert bool(spills) == spilled
     found = pq.read_table(file.path)
@@ -83,9 +77,8 @@ def test_a_chunk_that_numpy_sorts_takes_half_of_the_limit(small_rows, monkeypatc
 
 @pytest.mark.parametrize("kind", ["int8", "int64", "date32", "timestamp[us]"])
 @pytest.mark.parametrize("apart", [1, 2**56 - 1, 2**56, 2**63 - 1], ids=["near", "just near", "just far", "far"])
-def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(small_rows, kind, apart):
+def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(kind, apart):
     """Keys that are near are sorted as one number with their positions, here of 7 bits; others are not."""
-    small_rows(0)
     schema = Schema({"k": kind}, values={"v": "int64"})
     width = schema.row_key[0].key_type.width
     lowest, highest = -(2 ** (8 * width - 1)), 2 ** (8 * width - 1) - 1
@@ -94,8 +87,8 @@ def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(sm
     column = pa.array(given, f"int{8 * width}").view(schema.row_key[0].type)
     rows = pa.RecordBatch.from_arrays([column, pa.array(range(len(given)))], schema=schema.arrow)
 
-    [kept] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30)
-    [latest] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30, mode=Latest())
+    [kept] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30, small_rows=0)
+    [latest] = sort_chunks([rows], schema, memory_limit_bytes=1 << 30, mode=Latest(), small_rows=0)
 
     assert kept["k"].combine_chunks().view(f"int{8 * width}").to_pylist() == sorted(given)
     assert [given[place] for place in kept["v"].to_pylist()] == sorted(given)
@@ -103,9 +96,8 @@ def test_integer_keys_of_any_range_are_sorted_and_equal_ones_keep_their_order(sm
     assert all((place + 1) % 20 == 0 for place in latest["v"].to_pylist())
 
 
-def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(small_rows, monkeypatch, tmp_path):
+def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(monkeypatch, tmp_path):
     """One batch's columns are released when the chunk has each in one piece, so that only that one is held."""
-    small_rows(1_000)
     schema = Schema({"k": "int64"}, values={"v": "int64"})
     pool = pa.proxy_memory_pool(pa.default_memory_pool())
     held = []
@@ -124,7 +116,7 @@ def test_what_a_large_chunk_was_made_of_goes_before_it_is_written(small_rows, mo
         return write_run(seen(), *given, **more)
 
     monkeypatch.setattr(sort, "write_run", written)
-    sort_runs(batches(), small_layout(schema), tmp_path, memory_limit_bytes=700_000)
+    sort_runs(batches(), small_layout(schema), tmp_path, memory_limit_bytes=700_000, small_rows=1_000)
 
     assert held
     # The generator of the batches still has the columns of the last one.
@@ -147,15 +139,20 @@ def test_batches_are_made_ahead_by_a_thread_that_ends_with_them():
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("lakebed-sort")]
 
 
-def test_a_sort_that_fails_in_its_thread_says_so_and_leaves_nothing(small_rows, monkeypatch, tmp_path):
+def test_a_sort_that_fails_in_its_thread_says_so_and_leaves_nothing(monkeypatch, tmp_path):
     def failing(*_, **__):
         yield bench_rows([1])
         raise MemoryError("no more")
 
-    small_rows(1_000)
     monkeypatch.setattr(sort, "_sorted_by_engine", failing)
     with pytest.raises(MemoryError, match="no more"):
-        sort_runs([bench_rows(SHUFFLED)], small_layout(bench_schema()), tmp_path, memory_limit_bytes=64 << 20)
+        sort_runs(
+            [bench_rows(SHUFFLED)],
+            small_layout(bench_schema()),
+            tmp_path,
+            memory_limit_bytes=64 << 20,
+            small_rows=1_000,
+        )
 
     assert list(tmp_path.iterdir()) == []
 

@@ -34,6 +34,17 @@ def data_of(table):
     return list(table.storage.list(data_folder(table.id)))
 
 
+@pytest.fixture
+def fail_quarantine(tmp_path, monkeypatch):
+    """Lets calls to the store of rejected rows fail."""
+
+    def fail(*calls):
+        asides = failing(connect(str(tmp_path / "bad")), *calls)
+        monkeypatch.setattr(Root, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
+
+    return fail
+
+
 def imported(table, tmp_path, reading=None):
     path = tmp_path / "in.csv"
     path.write_text("k,v\na,1\nb,two\nc,3\n" if reading else "k,v\na,1\nc,3\n")
@@ -51,18 +62,16 @@ def test_staged_files_that_cannot_be_deleted_are_orphans_and_the_rows_are_import
     assert len(data_of(table)) == len(table.state().files) == 1
 
 
-def test_a_quarantine_that_cannot_be_tidied_counts(lake, tmp_path, monkeypatch):
+def test_a_quarantine_that_cannot_be_tidied_counts(lake, tmp_path, fail_quarantine):
     """The file of a task that ran twice may stay: _SUCCESS names those that count."""
-    asides = failing(connect(str(tmp_path / "bad")), "list")
-    monkeypatch.setattr(Root, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
+    fail_quarantine("list")
     report = imported(lake.table("t"), tmp_path, SourceReading(quarantine=tmp_path / "bad"))
     assert (report.rows, report.rejected) == (2, 1)
     assert list(tmp_path.glob("bad/*/_SUCCESS"))
 
 
-def test_an_import_whose_rejected_rows_cannot_be_listed_says_that_its_rows_are_there(lake, tmp_path, monkeypatch):
-    asides = failing(connect(str(tmp_path / "bad")), "create", "*/_SUCCESS")
-    monkeypatch.setattr(Root, "connect", lambda place: asides if place.url.endswith("bad") else connect(place.url))
+def test_an_import_whose_rejected_rows_cannot_be_listed_says_that_its_rows_are_there(lake, tmp_path, fail_quarantine):
+    fail_quarantine("create", "*/_SUCCESS")
     with pytest.raises(StorageError, match=r"the rows are imported.*do not import them again"):
         imported(lake.table("t"), tmp_path, SourceReading(quarantine=tmp_path / "bad"))
     assert lake.table("t").count().rows == 2

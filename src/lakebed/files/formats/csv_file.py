@@ -50,15 +50,16 @@ def detect(  # noqa: PLR0913 - a file, its types, and how they are read
     casts: frozenset[str] = frozenset(),
     only_fields: bool = False,
     strict: bool = True,
+    sample_bytes: int = SAMPLE_BYTES,
 ) -> CsvReading:
-    """Determine how to read a file: columns of the ``fields`` have their types; others have detected types, or are left
-    out with ``only_fields``. Values of columns in ``casts`` may have any form of their type. Unless ``strict``, invalid
-    text is left to the conformer.
+    """Determine how to read a file, by its first ``sample_bytes``: columns of the ``fields`` have their types; others
+    have detected types, or are left out with ``only_fields``. Values of columns in ``casts`` may have any form of their
+    type. Unless ``strict``, invalid text is left to the conformer.
 
     Raises SchemaMismatchError and UsageError for a file that is not CSV, or whose times lack the zone that a field has.
     """
     with reading(file, text=True):
-        sample, whole = file.sample(SAMPLE_BYTES)
+        sample, whole = file.sample(sample_bytes)
     dialect = detect_dialect(sample, str(file), options, tuple(fields), whole=whole)
     text = _decoded_lines(sample, dialect.encoding, str(file), whole=whole, strict=strict)
     unknown = sorted(set(options.types) - set(dialect.names))

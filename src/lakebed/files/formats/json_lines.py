@@ -243,6 +243,8 @@ _UNCONVERTED: dict[Callable[[Any], Any], type] = {_float: float}
 
 
 BATCH_ROWS = 8_192
+PIECE_BYTES = 1024 * 1024
+"""Bytes of an array that are read at once."""
 
 _TEXT: Any = object()
 """The type of columns that become text."""
@@ -256,17 +258,18 @@ def read_json_lines(  # noqa: PLR0913 - a file, its types, and where in it
     whole: bool = True,
     lines_before: Callable[[], int] = lambda: 0,
     texts: Collection[str] = (),
+    piece_bytes: int = PIECE_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of a file, read lazily; ``fields`` has types by name, ``source`` names it in errors.
 
     Unless the bytes are the ``whole`` file, an array may end in the middle of an element, which is left out.
     ``lines_before`` counts the lines of the file before them; it is called for an error. Values of the columns
-    ``texts`` are converted to text.
+    ``texts`` are converted to text. Of an array ``piece_bytes`` are read at once.
     """
     fields = {name: _TEXT if name in texts else kind for name, kind in fields.items()}
     exact = bool(texts) or any(map(_keeps_digits, fields.values()))
     lines = _Lines(source, lines_before)
-    rows = _objects(file, lines, whole=whole, decode=_EXACTLY if exact else _FAST)
+    rows = _objects(file, lines, piece_bytes, whole=whole, decode=_EXACTLY if exact else _FAST)
     while found := list(islice(rows, BATCH_ROWS)):
         _check_names(found, lines)
         batch = _batch([row for _, row, _ in found], [number for number, _, _ in found], fields, lines)
@@ -411,19 +414,22 @@ _EXACTLY = _Decoders(
 )
 
 
-def line_of(file: io.BufferedReader, row: int) -> int:
+def line_of(file: io.BufferedReader, row: int, *, piece_bytes: int = PIECE_BYTES) -> int:
     """Return the line on which a row begins, counted from 1; rows count from 0."""
     if _is_array(file):
-        numbers = (number for number, _ in _elements(file, "", _FAST.element, whole=False))
+        numbers = (number for number, _ in _elements(file, "", _FAST.element, piece_bytes, whole=False))
     else:
         numbers = (number for number, line in enumerate(_lines_of(file), 1) if line.strip())
     return next(islice(numbers, row, None), 0)
 
 
-def _objects(file: io.BufferedReader, lines: _Lines, *, whole: bool, decode: _Decoders) -> Iterator[_Row]:
+def _objects(
+    file: io.BufferedReader, lines: _Lines, piece_bytes: int, *, whole: bool, decode: _Decoders
+) -> Iterator[_Row]:
     found: Iterator[_Row]
     if _is_array(file):
-        found = ((number, row, b"") for number, row in _elements(file, lines.source, decode.element, whole=whole))
+        elements = _elements(file, lines.source, decode.element, piece_bytes, whole=whole)
+        found = ((number, row, b"") for number, row in elements)
     else:
         found = _decoded_lines(file, lines, decode.line)
     for one in found:
@@ -471,7 +477,6 @@ def _decoded_lines(file: io.BufferedReader, lines: _Lines, decoder: msgspec.json
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")
-_PIECE_BYTES = 1024 * 1024
 _ELEMENT_CHARS_MAX = 256 * 1024 * 1024
 """Maximum characters of an element: a stray quote makes the rest of a file one text, which must not be read into
 memory."""
@@ -480,10 +485,10 @@ _TOKEN_CHARS = 16
 
 
 def _elements(
-    file: io.BufferedReader, source: str, decoder: json.JSONDecoder, *, whole: bool
+    file: io.BufferedReader, source: str, decoder: json.JSONDecoder, piece_bytes: int, *, whole: bool
 ) -> Iterator[tuple[int, Any]]:
     """Return the elements of a file's array, each with the line on which it begins."""
-    text = _ArrayText(file, source, decoder)
+    text = _ArrayText(file, source, decoder, piece_bytes)
     text.take("[")
     if text.next() == "]":
         text.take("]")
@@ -507,8 +512,8 @@ def _elements(
 class _ArrayText:
     """The text of a file from a position on, of which only the current element is in memory."""
 
-    def __init__(self, file: io.BufferedReader, source: str, decoder: json.JSONDecoder) -> None:
-        self._file, self._source, self._decoder = file, source, decoder
+    def __init__(self, file: io.BufferedReader, source: str, decoder: json.JSONDecoder, piece_bytes: int) -> None:
+        self._file, self._source, self._decoder, self._piece_bytes = file, source, decoder, piece_bytes
         self._decode = codecs.getincrementaldecoder("utf-8")().decode
         self._text, self._at, self._ended = "", 0, False
         self.line = 1
@@ -517,7 +522,7 @@ class _ArrayText:
         """Return the next character that is not blank; an empty text at the end of the file."""
         while True:
             self._move(_BLANK.match(self._text, self._at).end())  # type: ignore[union-attr]
-            if self._at < len(self._text) or not self._more():
+            if self._at < len(self._text) or not self._more(self._piece_bytes):
                 return self._text[self._at : self._at + 1]
 
     def take(self, character: str) -> None:
@@ -551,7 +556,7 @@ class _ArrayText:
 
     def _scan(self) -> tuple[Any, int]:
         """Return the value at the position, and its end; reads on, twice as much each time, until it is whole."""
-        size = _PIECE_BYTES
+        size = self._piece_bytes
         while True:
             try:
                 return self._decoder.raw_decode(self._text, self._at)
@@ -565,7 +570,7 @@ class _ArrayText:
         self.line += self._text.count("\n", self._at, position)
         self._at = position
 
-    def _more(self, size: int = _PIECE_BYTES) -> bool:
+    def _more(self, size: int) -> bool:
         """Read on; False at the end of the file."""
         if self._ended:
             return False

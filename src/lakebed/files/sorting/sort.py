@@ -67,7 +67,9 @@ more for narrow rows."""
 _CHUNK_BYTES_MAX = 1024 * 1024 * 1024
 """Offsets of Arrow strings have 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
 
-_SMALL_ROWS = 100_000
+SMALL_ROWS = 100_000
+"""The rows up to which a chunk is sorted by Arrow, if NumPy cannot sort it."""
+
 _SORT_BATCH_ROWS = 32_768
 _SORT_BATCH_BYTES = 8 * 1024 * 1024
 
@@ -80,16 +82,21 @@ _AHEAD_BYTES_MAX = 64 * 1024 * 1024
 
 
 def sort_chunks(
-    batches: Iterable[pa.RecordBatch], schema: Schema, *, memory_limit_bytes: int, mode: MergeMode = KEEP_ALL
+    batches: Iterable[pa.RecordBatch],
+    schema: Schema,
+    *,
+    memory_limit_bytes: int,
+    mode: MergeMode = KEEP_ALL,
+    small_rows: int = SMALL_ROWS,
 ) -> Iterator[pa.Table]:
     """Return the rows in chunks that fit the memory limit, each sorted by row key, then sort key; none is empty.
 
     By a ``mode`` other than ``KeepAll`` a chunk has one row for each merge key of its rows; or none, if the table's
-    function drops its rows.
+    function drops its rows. A chunk of up to ``small_rows`` rows is sorted without the engine.
     """
     share = _CHUNK_SHARE if mode.keeps_all else _NUMBERED_CHUNK_SHARE
     for chunk in _chunks(batches, schema, memory_limit_bytes // share):
-        ordered = pa.Table.from_batches(_sorted_rows(chunk, schema, mode), schema=schema.arrow)
+        ordered = pa.Table.from_batches(_sorted_rows(chunk, schema, mode, small_rows), schema=schema.arrow)
         # A suspended generator keeps its variables: both chunks would be held while the next one is gathered.
         del chunk
         if ordered.num_rows:
@@ -110,6 +117,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
     memory_limit_bytes: int,
     cuts: Sequence[bytes] = (),
     mode: MergeMode = KEEP_ALL,
+    small_rows: int = SMALL_ROWS,
 ) -> list[SortedFile]:
     """Sort all rows and write them as one run in the folder ``scratch``; see
     :func:`~lakebed.files.parquet.file_writer.write_run`.
@@ -118,7 +126,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
     as lightly compressed spills.
 
     By a ``mode`` other than ``KeepAll`` the run has one row for each merge key. Deletes and partial rows stay; the
-    schema of the layout has the hidden fields if the rows have them.
+    schema of the layout has the hidden fields if the rows have them. ``small_rows`` is that of :func:`sort_chunks`.
     """
     exhausted = False
 
@@ -135,7 +143,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
         return []
     if exhausted:
         rows = chunk.num_rows
-        ordered = _sorted_rows(chunk, schema, mode, ahead_bytes=ahead)
+        ordered = _sorted_rows(chunk, schema, mode, small_rows, ahead_bytes=ahead)
         # Only the sort holds the chunk, and releases what it has copied.
         del chunk
         return write_run(ordered, layout, scratch, rows_estimate=rows, cuts=cuts, memory_limit_bytes=limit)
@@ -145,7 +153,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
     with scratch_folder("sort", scratch) as folder:
         spills: list[Path] = []
         while chunk is not None:
-            ordered = _sorted_rows(chunk, schema, mode, ahead_bytes=ahead)
+            ordered = _sorted_rows(chunk, schema, mode, small_rows, ahead_bytes=ahead)
             chunk = None
             spills.append(write_spill(ordered, schema.arrow, folder / f"{len(spills):06d}.arrow"))
             # Release the sorted rows before the next chunk is gathered.
@@ -198,20 +206,25 @@ def _integer_key(schema: Schema) -> Field | None:
     return key if len(schema.sort_names) == 1 and key.key_type.sign == "i" else None
 
 
-def _sorted_rows(chunk: pa.Table, schema: Schema, mode: MergeMode, *, ahead_bytes: int = 0) -> Iterator[pa.RecordBatch]:
+def _sorted_rows(
+    chunk: pa.Table, schema: Schema, mode: MergeMode, small_rows: int, *, ahead_bytes: int = 0
+) -> Iterator[pa.RecordBatch]:
     """Return the sorted rows of a chunk; by a mode other than ``KeepAll`` one for each merge key, in the order of the
     chunk before. At most ``ahead_bytes`` of a large chunk are sorted before they are taken.
     """
     if mode.keeps_all:
-        return _in_order(chunk, schema, stable=False, ahead_bytes=ahead_bytes)
+        return _in_order(chunk, schema, small_rows, stable=False, ahead_bytes=ahead_bytes)
     visible = visible_schema(schema)
     order = merge_schema(mode, visible, hidden=KIND in schema.by_name)
-    return RowMerger(mode, visible, complete=False).merge(_in_order(chunk, order, stable=True, ahead_bytes=ahead_bytes))
+    rows = _in_order(chunk, order, small_rows, stable=True, ahead_bytes=ahead_bytes)
+    return RowMerger(mode, visible, complete=False).merge(rows)
 
 
-def _in_order(chunk: pa.Table, schema: Schema, *, stable: bool, ahead_bytes: int) -> Iterator[pa.RecordBatch]:
+def _in_order(
+    chunk: pa.Table, schema: Schema, small_rows: int, *, stable: bool, ahead_bytes: int
+) -> Iterator[pa.RecordBatch]:
     """Return the rows of a chunk in the order of a schema; ``stable`` keeps that of rows with equal sort columns."""
-    small = chunk.num_rows <= _SMALL_ROWS
+    small = chunk.num_rows <= small_rows
     key = _integer_key(schema)
     if key is not None:
         rows = _sorted_by_integers(chunk, key, stable=stable or small)

@@ -21,7 +21,7 @@ from lakebed.model.row_filters import filter_of, stored_filter
 from lakebed.model.schema import Schema
 from lakebed.model.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.model.state.columnar_codecs import CODECS
-from lakebed.model.state.columns import ColumnarCodec, Columns, Segment
+from lakebed.model.state.columns import SEGMENT_BYTES, ColumnarCodec, Columns, Segment
 from lakebed.model.state.fields import (
     Hex,
     Id,
@@ -114,9 +114,11 @@ def stored_segments(document: Any) -> dict[str, list[Any]]:
     return {kind: listed for kind, listed in segments.items() if kind in document}
 
 
-def of_table(state: TableState) -> EncodedState[TableState]:
-    """Encode a table's state. Segments without changes since the last checkpoint are shared with it."""
-    columns = {kind: _as_columns(codec, getattr(state, kind)) for kind, codec in CODECS.items()}
+def of_table(state: TableState, segment_bytes: int = SEGMENT_BYTES) -> EncodedState[TableState]:
+    """Encode a table's state, changes in segments of about ``segment_bytes``. Segments without changes since the last
+    checkpoint are shared with it.
+    """
+    columns = {kind: _as_columns(codec, getattr(state, kind), segment_bytes) for kind, codec in CODECS.items()}
     rebased = replace(
         state,
         files=PersistentTable(columns["files"]),
@@ -153,13 +155,15 @@ def rebase_table(state: TableState, then: TableState, rebased: TableState) -> Ta
     return replace(state, **{kind: now.rebased_onto(base, before) for kind, (now, base, before) in kinds.items()})
 
 
-def _as_columns(codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles) -> Columns[K, V]:
+def _as_columns(
+    codec: ColumnarCodec[K, V], table: PersistentTable[K, V] | PartitionFiles, segment_bytes: int
+) -> Columns[K, V]:
     base: Any = table.base
     changes: Any = table.changes
     columns: Columns[K, V] = base if isinstance(base, Columns) else Columns(codec)
     if columns is not base:
         changes = {**base, **changes}
-    return columns.rewritten(changes) if changes else columns
+    return columns.rewritten(changes, segment_bytes) if changes else columns
 
 
 def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> TableState:
@@ -196,7 +200,7 @@ def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
     return found
 
 
-def of_catalog(state: CatalogState) -> EncodedState[CatalogState]:
+def of_catalog(state: CatalogState, _segment_bytes: int) -> EncodedState[CatalogState]:
     """Encode a catalog: it has few tables, so it needs no segments."""
     return EncodedState(state, encode_state(state), {})
 

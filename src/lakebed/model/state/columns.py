@@ -205,8 +205,9 @@ class Columns(Mapping[K, V], Generic[K, V]):
         keys = table.column(0)
         return self.codec.pack(table.filter(pc.and_(pc.greater_equal(keys, first), pc.less_equal(keys, last))))
 
-    def rewritten(self, changes: Mapping[K, V | None]) -> Columns[K, V]:
-        """Return the mapping with these changes; None removes a key. Unchanged segments are shared.
+    def rewritten(self, changes: Mapping[K, V | None], segment_bytes: int = SEGMENT_BYTES) -> Columns[K, V]:
+        """Return the mapping with these changes; None removes a key. Unchanged segments are shared, changed ones have
+        about ``segment_bytes``.
 
         A value is read from ``changes`` when its segment is made, and is not kept.
         """
@@ -214,7 +215,11 @@ class Columns(Mapping[K, V], Generic[K, V]):
         for key in sorted(changes):
             index = max(0, bisect_right(self._firsts, key) - 1)
             # Keys beyond the last go into new segments if the last one is full, so that growth rewrites nothing.
-            beyond = index == len(self.segments) - 1 and key > self.segments[index].last and self._full(index)
+            beyond = (
+                index == len(self.segments) - 1
+                and key > self.segments[index].last
+                and self.segments[index].size_bytes >= segment_bytes
+            )
             touched.setdefault(index + beyond, []).append(key)
         segments: list[Segment[K, V]] = []
         for index in range(max(len(self.segments), *(i + 1 for i in touched)) if touched else len(self.segments)):
@@ -223,11 +228,8 @@ class Columns(Mapping[K, V], Generic[K, V]):
                 segments.append(self.segments[index])
             else:
                 merged = self._merged(self.segments[index] if index < len(self.segments) else None, here, changes)
-                segments += packed(self.codec, merged)
+                segments += packed(self.codec, merged, segment_bytes)
         return Columns(self.codec, segments)
-
-    def _full(self, index: int) -> bool:
-        return self.segments[index].size_bytes >= SEGMENT_BYTES
 
     def _merged(self, segment: Segment[K, V] | None, keys: Collection[K], changes: Mapping[K, V | None]) -> pa.Table:
         import pyarrow.compute as pc
@@ -241,12 +243,12 @@ class Columns(Mapping[K, V], Generic[K, V]):
         return table.take(pc.sort_indices(table.column(0)))
 
 
-def packed(codec: ColumnarCodec[K, V], flat: pa.Table) -> Iterator[Segment[K, V]]:
-    """Pack flat rows, in the order of their keys, as segments of about ``SEGMENT_BYTES``; none if there are no rows."""
+def packed(codec: ColumnarCodec[K, V], flat: pa.Table, segment_bytes: int) -> Iterator[Segment[K, V]]:
+    """Pack flat rows, in the order of their keys, as segments of about ``segment_bytes``; none if there are no rows."""
     if not flat.num_rows:
         return
     whole = codec.pack(flat)
-    count = min(flat.num_rows, max(1, whole.nbytes // SEGMENT_BYTES))
+    count = min(flat.num_rows, max(1, whole.nbytes // segment_bytes))
     if count == 1:
         yield Segment.of(codec, whole)
         return

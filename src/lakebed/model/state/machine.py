@@ -32,7 +32,8 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     that a state breaks in what it has changed since its checkpoint.
 
     A change is encoded as JSON and sidecars, which take lists of more references than the number that is given;
-    decoding takes the sidecars of its entry, by digest. ``rebase`` takes a state, an earlier state and the checkpointed
+    decoding takes the sidecars of its entry, by digest. A state is encoded in segments of about the bytes that are
+    given. ``rebase`` takes a state, an earlier state and the checkpointed
     form of the earlier one, and returns the first on the segments of the checkpoint. ``truncated``: whether logs of
     this kind are truncated. The catalog's log is short and never truncated, which saves each reader a request for the
     log start.
@@ -45,7 +46,7 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     damage: Callable[[State], Iterator[str]]
     encode: Callable[[Change, int], Encoded]
     decode: Callable[[bytes, Mapping[str, bytes]], Change]
-    encode_state: Callable[[State], EncodedState[State]]
+    encode_state: Callable[[State, int], EncodedState[State]]
     rebase: Callable[[State, State, State], State]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Segment[Any, Any]]]], State]
     codecs: Mapping[str, ColumnarCodec[Any, Any]]

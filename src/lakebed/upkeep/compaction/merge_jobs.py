@@ -55,19 +55,6 @@ if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
     from lakebed.table.table import Table
 
-BATCH_TASKS_PER_CORE = 2
-"""Tasks of a batch for each core: enough that the overhead of a batch is small, few enough that commits come soon."""
-
-BATCH_TASKS_MIN = 16
-
-BATCHES_AT_ONCE = 3
-"""One batch that runs, one that uses the cores that the first leaves idle, one that opens its jobs or commits."""
-
-
-def batch_limits(cores: int) -> runner.BatchLimits:
-    """Return the limits of the batches of a compaction, or a rewrite, with this many cores."""
-    return runner.BatchLimits(max(BATCH_TASKS_MIN, BATCH_TASKS_PER_CORE * cores), BATCHES_AT_ONCE)
-
 
 @dataclass(frozen=True, slots=True)
 class MergeTask:
@@ -144,8 +131,14 @@ class _OpenMerge:
     drops_rows: bool
 
 
-def run_merges(
-    table: Table, execute: Execute, merges: Sequence[PartitionMerge], progress: MergeProgress, *, cores: int
+def run_merges(  # noqa: PLR0913 - what, how, what came of it, and how much at once
+    table: Table,
+    execute: Execute,
+    merges: Sequence[PartitionMerge],
+    progress: MergeProgress,
+    *,
+    cores: int,
+    limits: CompactionLimits = LIMITS,
 ) -> None:
     """Open, run and commit a job for each merge, batch by batch in their order; adds to the progress.
 
@@ -155,7 +148,7 @@ def run_merges(
     ours: set[str] = set()
 
     def open_batch(planned: Sequence[_Planned]) -> list[_OpenMerge]:
-        if (waits := why_begin_no_job(table)) is not None:
+        if (waits := why_begin_no_job(table, limits)) is not None:
             progress.waits = waits
             return []
         # The clock of the store dates the files. Read for each batch, because the orphan cutoff stays below it.
@@ -188,7 +181,7 @@ def run_merges(
     share = -(-cores // max(1, len(merges)))
     planned = [_Planned(merge, tasks_of(merge, share)) for merge in merges]
     try:
-        runner.run(planned, open_batch, execute, on_done, batch_limits(cores))
+        runner.run(planned, open_batch, execute, on_done, limits.batches.limits(cores))
     except BaseException:
         for job_id in ours:
             close_job(table, job_id, "the compaction was interrupted")

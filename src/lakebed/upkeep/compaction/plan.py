@@ -73,6 +73,7 @@ from lakebed.upkeep.compaction.neighbours import (
     windows,
 )
 from lakebed.upkeep.compaction.strategies import RUNS_MAX, batches, concatenated, of_like_size, overdue, runs_of
+from lakebed.write.batches import BATCHES, BatchSizes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -108,6 +109,8 @@ class CompactionLimits:
 
     partition_jobs_max: int = 100
     """Maximum open jobs of one partition: with more, a hundred such partitions would use all ``jobs_max``."""
+
+    batches: BatchSizes = BATCHES
 
 
 LIMITS = CompactionLimits()

@@ -157,12 +157,12 @@ def compact(table: Table, prepared: Prepared, execute: Execute, *, cores: int) -
     planned = prepared.planned
     progress = MergeProgress(waits=prepared.waits)
     if planned.whole:
-        run_merges(table, execute, planned.whole, progress, cores=cores)
+        run_merges(table, execute, planned.whole, progress, cores=cores, limits=prepared.limits)
         # Their outputs are small and are merged later. Other due work in their partitions is known only now.
         planned = plan(table.state(), table.settings_in_force(), prepared.strategy, limits=prepared.limits)
     progress.skipped += planned.skipped
     concatenated = in_threads(lambda one: _concatenate(table, one, progress), planned.concatenations)
-    run_merges(table, execute, planned.merges, progress, cores=cores)
+    run_merges(table, execute, planned.merges, progress, cores=cores, limits=prepared.limits)
     merges = [one.merge for one in progress.done]
     files_out = [new.file for one in progress.done for new in one.files]
     versions = [one.version for one in progress.done]

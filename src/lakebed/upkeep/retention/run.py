@@ -156,8 +156,9 @@ def gc(
     return GcReport(tuple(collections), tuple(orphans), dropped, dry_run, tuple(errors))
 
 
-def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
-    """Delete what no reference has needed for ``history_s``, entries older than ``log_s``, and dead pins.
+def collect_garbage(table: Table, *, dry_run: bool = False, batch_files: int = BATCH_FILES) -> CollectionReport:
+    """Delete what no reference has needed for ``history_s``, entries older than ``log_s``, and dead pins; at most
+    ``batch_files`` at a time.
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: retired files stay retired for the next round.
@@ -170,14 +171,14 @@ def collect_garbage(table: Table, *, dry_run: bool = False) -> CollectionReport:
         free = [committed.facts for committed in unpinned(doomed, read_held(table)[0].versions)]
         return _report(table, free, planned.waiting, len(doomed) - len(free), dry_run=True)
     with telemetry.span("gc", table=table.id):
-        report = with_reserve(table.storage, lambda: _collect(table))
+        report = with_reserve(table.storage, lambda: _collect(table, batch_files))
     telemetry.measure("gc_deleted_files_total", report.files, table=table.id)
     telemetry.measure("gc_deleted_bytes_total", report.size_bytes, table=table.id)
     telemetry.measure("table_gc_end_time_seconds", clock.now().timestamp(), table=table.id)
     return report
 
 
-def _collect(table: Table) -> CollectionReport:
+def _collect(table: Table, batch_files: int) -> CollectionReport:
     freed: list[DataFile] = []
     earlier = None
     if table.settings_in_force().publish is Publish.NONE:
@@ -186,13 +187,13 @@ def _collect(table: Table) -> CollectionReport:
     state = table.state()
     if _plan(table, state).retired:
         freed, *_ = _unpinned(table, state)
-        earlier = _delete(table, freed)
+        earlier = _delete(table, freed, batch_files)
     age_off(table)
-    state = _retire(table)
+    state = _retire(table, batch_files)
     free, planned, pins, published = _unpinned(table, state)
-    version = _delete(table, free) or earlier
+    version = _delete(table, free, batch_files) or earlier
     table.storage.delete(pins.dead)
-    _delete_published(table, published)
+    _delete_published(table, published, batch_files)
     _purge_requests(table)
     log_start, entries = truncate(table)
     orphan_age = timedelta(seconds=table.settings_in_force().orphan_age_s)
@@ -255,14 +256,14 @@ def read_held(table: Table) -> tuple[Pins, Retained]:
     return replace(pins, versions=pins.versions | published.versions), published
 
 
-def _retire(table: Table) -> TableState:
+def _retire(table: Table, batch_files: int) -> TableState:
     """Retire all files that are due; returns the state after that."""
     state = table.state()
     planned = _plan(table, state)
     refused = 0
     while planned.due and refused < REFUSALS_MAX:
-        for start in range(0, len(planned.due), BATCH_FILES):
-            batch = planned.due[start : start + BATCH_FILES]
+        for start in range(0, len(planned.due), batch_files):
+            batch = planned.due[start : start + batch_files]
             outcome = table.try_commit(RetireFiles(tuple(committed.facts.id for committed in batch)))
             if isinstance(outcome, NotCommitted):
                 refused += 1
@@ -274,18 +275,18 @@ def _retire(table: Table) -> TableState:
     return state
 
 
-def _delete(table: Table, files: Sequence[DataFile]) -> int | None:
+def _delete(table: Table, files: Sequence[DataFile], batch_files: int) -> int | None:
     """Delete the objects of retired files and purge the files; returns the version."""
     version = None
-    for start in range(0, len(files), BATCH_FILES):
-        batch = files[start : start + BATCH_FILES]
+    for start in range(0, len(files), batch_files):
+        batch = files[start : start + batch_files]
         table.storage.delete([name for f in batch for name in object_names(table.id, f)])
         table.reader.drop(batch)
         version = _purge(table, [f.id for f in batch]) or version
     return version
 
 
-def _delete_published(table: Table, there: Retained) -> None:
+def _delete_published(table: Table, there: Retained, batch_files: int) -> None:
     """Delete manifests and deletes that no published version needs any more, and orphans among them.
 
     What was published since ``there`` was read is younger, and not in it.
@@ -301,8 +302,8 @@ def _delete_published(table: Table, there: Retained) -> None:
 
         named.update(parts_of(table.storage, there.lists))
     doomed = [name for name in there.old if name not in named]
-    for start in range(0, len(doomed), BATCH_FILES):
-        table.storage.delete(doomed[start : start + BATCH_FILES])
+    for start in range(0, len(doomed), batch_files):
+        table.storage.delete(doomed[start : start + batch_files])
 
 
 def _purge(table: Table, ids: Sequence[str]) -> int | None:

@@ -50,11 +50,12 @@ from lakebed.model.wording import count_text, size_text
 from lakebed.read.rows.conditions import narrow
 from lakebed.read.rows.expressions import condition_of
 from lakebed.storage.processes import this_process
-from lakebed.upkeep.compaction.merge_jobs import batch_limits, close_job
+from lakebed.upkeep.compaction.merge_jobs import close_job
 from lakebed.upkeep.compaction.run import release_jobs
 from lakebed.upkeep.rewrite.plan import FileRewrite, RewriteScope, RowChange, conflicts, is_as_planned, plan
 from lakebed.upkeep.rewrite.task import RewriteTask, RewrittenFile
 from lakebed.write import batches as runner
+from lakebed.write.batches import BATCHES, BatchLimits, BatchSizes
 from lakebed.write.run import commit_files, discard
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ class RewriteLimits:
 
     wait_s: float = 600.0
     """The longest wait for a job that holds one of the files."""
+
+    batches: BatchSizes = BATCHES
 
 
 LIMITS = RewriteLimits()
@@ -316,7 +319,7 @@ def rewrite(
         claims.take()
         jobs = sorted(claims.jobs.items(), key=lambda item: (item[1].keys.min, item[1].file.id))
         claimed = [_Claimed(job, one, _task(table, prepared, job, one)) for job, one in jobs]
-        _run_tasks(claims, claimed, execute, progress, cores)
+        _run_tasks(claims, claimed, execute, progress, prepared.limits.batches.limits(cores))
         check()
     except BaseException as error:
         # Not the message: it may quote a key, and the log keeps it.
@@ -407,7 +410,9 @@ def _task(table: Table, prepared: PreparedRewrite, job: str, file_rewrite: FileR
     )
 
 
-def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, cores: int) -> None:
+def _run_tasks(
+    claims: Claims, claimed: Sequence[_Claimed], execute: Execute, progress: _Progress, limits: BatchLimits
+) -> None:
     """Run all tasks; after a failure, no further ones are started. Raises its error."""
 
     def open_batch(batch: Sequence[_Claimed]) -> Sequence[_Claimed]:
@@ -432,7 +437,7 @@ def _run_tasks(claims: Claims, claimed: Sequence[_Claimed], execute: Execute, pr
             )
         return ()
 
-    runner.run(claimed, open_batch, execute, on_done, batch_limits(cores))
+    runner.run(claimed, open_batch, execute, on_done, limits)
     if progress.errors:
         raise progress.errors[0]
 

@@ -110,7 +110,9 @@ REFERENCES_MAX = 2_000_000
 memory."""
 
 
-def resolve(proposal: Proposal, state: TableState) -> Transaction | tuple[Transaction, ...] | Refusal:
+def resolve(
+    proposal: Proposal, state: TableState, references_max: int = REFERENCES_MAX
+) -> Transaction | tuple[Transaction, ...] | Refusal:
     """Resolve the proposal in this state: one transaction, several for the same entry, or a refusal.
 
     Called again after every lost race, so a writer with an old snapshot is never rejected for its age.
@@ -122,10 +124,10 @@ def resolve(proposal: Proposal, state: TableState) -> Transaction | tuple[Transa
             return Rejected(Code.TABLE_DROPPED, "the table has been dropped")
     resolved = proposal.resolve(state)
     added = _references_added(resolved)
-    if added > REFERENCES_MAX:
+    if added > references_max:
         return Rejected(
             Code.LIMIT_REACHED,
-            f"its files reach partitions {added:,} times, which is more than {REFERENCES_MAX:,}: write fewer files at "
+            f"its files reach partitions {added:,} times, which is more than {references_max:,}: write fewer files at "
             "a time, or rows of a narrower range of keys",
         )
     return resolved
