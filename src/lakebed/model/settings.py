@@ -57,6 +57,14 @@ class SchemaGrowth(StrEnum):
     ADD = "add"
 
 
+class Compression(StrEnum):
+    """The codec of the pages of data files."""
+
+    ZSTD = "zstd"
+    LZ4 = "lz4"
+    NONE = "none"
+
+
 def _setting(default: float, unit: str, minimum: float, maximum: float, text: str) -> Any:
     return field(default=default, metadata={"unit": unit, "min": minimum, "max": maximum, "help": text})
 
@@ -89,6 +97,14 @@ class Settings:
             "unit": "columns",
             "listed": True,
             "help": "value columns whose minima and maxima new files do not hold, separated by commas; *: all of them",
+        },
+    )
+    compression: Compression = field(
+        default=Compression.ZSTD,
+        metadata={
+            "unit": "name",
+            "choices": Compression,
+            "help": "the codec of new files; lz4 and none: larger files, which take less CPU to write and to read",
         },
     )
     memory_limit_bytes: int = _setting(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,7 +33,7 @@ from lakebed import (
 from lakebed.errors import NotRetainedError
 from lakebed.files.parquet.layout import Layout
 from lakebed.model.merge_modes import FUNCTIONS
-from lakebed.model.settings import Strategy
+from lakebed.model.settings import Compression, Strategy
 from lakebed.model.state.transactions import ProposeJoin, ProposeSplit
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
@@ -95,6 +96,7 @@ class History:
         # Apart from the other choices, which are those of before.
         off = Random(f"{seed} statistics").choice([(), (), (), ("*",), ("v20", "v21")])
         self.layout["statistics_off"] = frozenset(off)
+        self.codecs = cycle(Compression)
         self.way = chance.choice(["pages", "pages", "pages", "engine", "levels", "slices"])
         self.batch_rows = chance.choice([1, 2, 3, 8192])
 
@@ -131,7 +133,7 @@ class History:
         of = Layout.of
 
         def smaller(_: Any, *how: Any) -> Layout:
-            return replace(of(*how), **self.layout)
+            return replace(of(*how), **self.layout, compression=next(self.codecs))
 
         with (
             reading_by(self.table, self.way, multi_get_rows=self.batch_rows, feed_keys=self.batch_rows, copied_share=1),

@@ -131,6 +131,30 @@ def test_copied_row_groups_keep_their_statistics(tmp_path, copies):
     assert table.explain(where="v = 3").pages_out_by_bounds == 59
 
 
+def test_copied_row_groups_keep_their_codec(tmp_path, copies):
+    """What is merged between them has the codec in force, in files of its own."""
+    table = table_of(tmp_path, "text", range(3400), compression="lz4")
+    table.set(compression="none")
+    table.write(rows_of(table.schema, KEYS["text"][1], range(3200, 6000)))
+    table.set(compression="zstd")
+    compacted(table, tmp_path)
+
+    assert copies == [range(3), range(1, 3)]
+    paths = [url.removeprefix("file://") for url in table.files().column("url").to_pylist()]
+    found = {tuple(sorted({c.compression for c in chunks_of(path)})) for path in paths}
+    assert found == {("LZ4",), ("UNCOMPRESSED",), ("ZSTD",)}
+    assert sorted(numbers(table)) == sorted([*range(3400), *range(3200, 6000)])
+    assert table.get("key-003300").num_rows == 2
+    assert table.verify(files=True, deep=True).findings == ()
+
+
+def chunks_of(path):
+    """All column chunks of a file."""
+    metadata = pq.read_metadata(path)
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    return [group.column(index) for group in groups for index in range(group.num_columns)]
+
+
 def test_what_was_copied_is_copied_again(tmp_path, copies):
     table = table_of(tmp_path, "several", range(2000, 4000), range(2000))
     compacted(table, tmp_path)

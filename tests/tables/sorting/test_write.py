@@ -22,6 +22,7 @@ from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting.merge import merge_stream
 from lakebed.files.sorting.sort import sort_runs
 from lakebed.model.row_kinds import with_hidden
+from lakebed.model.settings import Compression
 from tests.tables.sorting.page_index import pages_of
 from tests.tables.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 
@@ -218,20 +219,22 @@ def test_integers_and_times_without_a_dictionary_are_delta_packed(tmp_path):
     assert pq.read_table(file.path).cast(schema.arrow).to_batches()[0].equals(rows)
 
 
-def test_packed_columns_that_zstd_cannot_shrink_are_not_compressed(tmp_path):
+@pytest.mark.parametrize("compression", Compression)
+def test_packed_columns_that_do_not_shrink_are_not_compressed(tmp_path, compression):
     schema = Schema({"k": "int64"}, values={"random": "int32", "regular": "int64", "s": "string", "l": "list<int64>"})
     chance = random.Random(1)
     rows = [(i * 37, chance.getrandbits(31), i % 997 * 10**12, f"{i:032x}", [i]) for i in range(40_000)]
-    layout = replace(LAYOUT, schema=schema, row_group_rows=40_000)
+    layout = replace(LAYOUT, schema=schema, row_group_rows=40_000, compression=compression)
 
     [file] = write_run([batch_of(schema, rows)], layout, tmp_path, rows_estimate=40_000)
     [small] = write_run([batch_of(schema, rows[:5_000])], layout, tmp_path, rows_estimate=5_000)
 
+    name = {"zstd": "ZSTD", "lz4": "LZ4", "none": "UNCOMPRESSED"}[compression]
     codecs = {chunk.path_in_schema: chunk.compression for chunk in chunks_of(file)}
     assert codecs.pop("random") == "UNCOMPRESSED"
     del codecs["k"]
-    assert codecs == {"regular": "ZSTD", "s": "ZSTD", "l.list.element": "ZSTD"}
-    assert {chunk.compression for chunk in chunks_of(small)} == {"ZSTD"}
+    assert codecs == {"regular": name, "s": name, "l.list.element": name}
+    assert {chunk.compression for chunk in chunks_of(small)} == {name}
     assert [tuple(row.values()) for row in pq.read_table(file.path).to_pylist()] == rows
 
 

@@ -3,7 +3,8 @@
 Rows are gathered into row groups. Each is encoded and compressed column by column as soon as it is complete, so at most
 one row group is held. The layout of a file (docs/format.md):
 
-* zstd level 1: on sorted random keys levels 2 and 3 took 1.3 and 1.8 times the CPU for files no smaller;
+* pages are compressed with the codec of the layout. zstd has level 1: on sorted random keys levels 2 and 3 took 1.3 and
+  1.8 times the CPU for files no smaller;
 * ``sorting_columns`` names the sort order; field ids are in the Parquet schema;
 * the page index is on and pages are small, because a point lookup decodes one page per column. Columns of types that
   keys can have have statistics, in pages and chunks, and so a predicate skips pages. Value columns have none if the
@@ -11,8 +12,8 @@ one row group is held. The layout of a file (docs/format.md):
 * a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
   key is one field, else a filter over encoded keys, which follows the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
-  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under zstd:
-  those are not compressed (docs/decisions/0064);
+  bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under any
+  codec: those are not compressed (docs/decisions/0064);
 * a file with a NaN in a key has no statistics of float keys: Parquet's leave NaN out, so a row group with one begins
   a file of its own, if the file before it has them. A file that takes all rows of a run never has them. Of value
   columns, statistics that turn out to leave NaN out are taken out of the footer before the file is sealed;
@@ -65,7 +66,7 @@ from lakebed.model.key_types import key_type
 from lakebed.model.keys import KeyCodec, comparable
 from lakebed.model.row_kinds import KIND, RowKind, without_hidden
 from lakebed.model.schema import Field, Schema
-from lakebed.model.settings import Settings
+from lakebed.model.settings import Compression, Settings
 from lakebed.model.validity import as_stored
 from lakebed.storage import blocks
 from lakebed.storage.disk_space import writing_to
@@ -128,7 +129,9 @@ _ARROW_SCHEMA = "ARROW:schema"
 """The metadata pair with the schema for Arrow's readers, as Arrow's writer makes it of the schema of the rows."""
 
 _BUFFER_BYTES = 1024 * 1024
-_ZSTD_LEVEL = 1
+_LEVELS = {Compression.ZSTD: 1}
+"""The levels of codecs; the others have none."""
+
 _SAMPLE_ROWS = 8192
 _DICTIONARY_REPEATS = 16
 """A column is dictionary-encoded if each value of a sample occurs at least this often on average. Below that, a point
@@ -136,8 +139,8 @@ lookup pays for the dictionary page, and zstd saves nearly as much."""
 
 _PACKED_SAMPLE_ROWS = 2048
 _COMPRESSED_SHARE_MAX = 0.95
-"""Delta-packed columns are compressed if zstd makes that many rows at least this small. Most are as small already, and
-zstd costs time for each page: to write it, and to read it."""
+"""Delta-packed columns are compressed if that makes that many rows at least this small. Most are as small already, and
+a codec costs time for each page: to write it, and to read it."""
 
 BOUND_BYTES_MAX = 64
 """Columns of longer text or bytes have no statistics: Arrow writes whole values, two for each page and row group, up to
@@ -411,8 +414,8 @@ def _options(layout: Layout, first: pa.Table, bounded: Sequence[str]) -> dict[st
     unbounded = not _bounds_floats(layout, first)
     packed = [f.name for f in schema.fields if _stored_as_integer(f.type) and f.name not in repetitive]
     options = {
-        "compression": "zstd",
-        "compression_level": _ZSTD_LEVEL,
+        "compression": str(layout.compression),
+        "compression_level": _LEVELS.get(layout.compression),
         "version": "2.6",
         "use_dictionary": repetitive,
         "column_encoding": dict.fromkeys(packed, "DELTA_BINARY_PACKED"),
@@ -431,22 +434,22 @@ def _options(layout: Layout, first: pa.Table, bounded: Sequence[str]) -> dict[st
         "sorting_columns": [pq.SortingColumn(index) for index in range(len(schema.sort_names))],
         "bloom_filter_options": dict.fromkeys(filtered, bloom),
     }
-    if packed and first.num_rows >= 16 * _PACKED_SAMPLE_ROWS:
-        options |= _compression(first.slice(0, _PACKED_SAMPLE_ROWS), packed, options)
+    if packed and layout.compression is not Compression.NONE and first.num_rows >= 16 * _PACKED_SAMPLE_ROWS:
+        options |= _codecs(first.slice(0, _PACKED_SAMPLE_ROWS), packed, layout.compression, options)
     return options
 
 
-def _compression(sample: pa.Table, packed: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
-    """Return the compression of each leaf column: none for the ``packed`` columns that do not shrink."""
+def _codecs(sample: pa.Table, packed: Sequence[str], codec: Compression, options: dict[str, Any]) -> dict[str, Any]:
+    """Return the codec of each leaf column: none for the ``packed`` columns that do not shrink."""
     with pq.ParquetWriter(pa.BufferOutputStream(), sample.schema, **options) as writer:
         writer.write_table(sample)
     group = writer.writer.metadata.row_group(0)
-    codecs = {}
+    codecs: dict[str, Compression] = {}
     for chunk in map(group.column, range(group.num_columns)):
         is_small = chunk.total_compressed_size > _COMPRESSED_SHARE_MAX * chunk.total_uncompressed_size
-        codecs[chunk.path_in_schema] = "none" if is_small and chunk.path_in_schema in packed else "zstd"
-    levels = {path: _ZSTD_LEVEL for path, codec in codecs.items() if codec == "zstd"}
-    return {"compression": codecs, "compression_level": levels}
+        codecs[chunk.path_in_schema] = Compression.NONE if is_small and chunk.path_in_schema in packed else codec
+    levels = {path: _LEVELS[one] for path, one in codecs.items() if one in _LEVELS}
+    return {"compression": {path: str(one) for path, one in codecs.items()}, "compression_level": levels}
 
 
 def _bounds_floats(layout: Layout, first: pa.Table) -> bool:

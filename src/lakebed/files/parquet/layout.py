@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lakebed.model.key_summaries import Summary
 from lakebed.model.schema import Field, Schema
-from lakebed.model.settings import Settings
+from lakebed.model.settings import Compression, Settings
 
 ONE_FILE_BYTES = 2**62
 """A size that no file reaches: all rows of a run go into one file."""
@@ -32,6 +32,7 @@ class Layout:
     bloom_fpp: float
     added: tuple[Field, ...] = ()
     statistics_off: frozenset[str] = frozenset()
+    compression: Compression = Compression.ZSTD
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
@@ -44,6 +45,7 @@ class Layout:
             row_group_rows=settings.row_group_rows,
             bloom_fpp=settings.bloom_fpp,
             statistics_off=settings.columns_without_statistics,
+            compression=settings.compression,
         )
 
 
