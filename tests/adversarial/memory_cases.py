@@ -214,9 +214,9 @@ def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
 
 def _map(name: str, limit: int, folder: Path) -> dict:
     """Run a map task of a bulk import, and the reduce task of its only reducer."""
+    from lakebed.jobs.bulk_import.map_inputs import native_chunks
+    from lakebed.jobs.bulk_import.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
     from lakebed.jobs.executor import Root
-    from lakebed.spark.map_inputs import native_chunks
-    from lakebed.spark.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
 
     table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
     place = Root(table.storage.url)
@@ -225,8 +225,8 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     (file,) = find_files(folder / f"{name}.parquet")
     read = RowsRead()
     chunks = native_chunks(((file, tuple(groups)),), shuffle, read, conformer=Conformer(shuffle.layout.schema))
-    # Spark passes the pieces from one to the other.
-    _, made = merge_pieces(send_pieces(0, chunks, shuffle, read), shuffle, folder)
+    # An exchange passes the pieces from one to the other.
+    made = merge_pieces(0, send_pieces(0, chunks, shuffle, read), shuffle, folder)
     return {"rows": sum(new.file.rows for new in made.files)}
 
 

@@ -25,11 +25,12 @@ from pyspark.errors import PySparkException
 
 from lakebed.engine import datafusion
 from lakebed.errors import Error
-from lakebed.jobs.executor import Root
-from lakebed.spark.bulk_import import Importer
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.bulk_import.migration import migrate_rows
+from lakebed.jobs.executor import Root, TableCall
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
-from lakebed.spark.migration import migrate_rows
+from lakebed.spark.spark_executor import SparkExecutor
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.upkeep.migration.foreign_table import SourceLocation
@@ -52,7 +53,7 @@ def places_of(lake: Instance) -> Iterator[None]:
 
 
 def importer(lake: Instance) -> Importer:
-    return Importer(Session, lake.table("t"), Root(lake.url))
+    return Importer(SparkExecutor(Session), TableCall(lake.table("t"), Root(lake.url)))
 
 
 def imported(lake: Instance) -> None:

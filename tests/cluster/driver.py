@@ -6,13 +6,16 @@ import contextlib
 import io
 import json
 import sys
+from functools import partial
 
 import lakebed
 from lakebed import Pipeline
 from lakebed.errors import Error
-from lakebed.spark.map_inputs import native_chunks
+from lakebed.jobs.bulk_import.map_inputs import native_chunks
+from lakebed.jobs.bulk_import.shuffle import Reduced, Shuffle, map_task, reduce_task
+from lakebed.jobs.executor import MapReduce
 from lakebed.spark.scattered import scattered
-from lakebed.spark.shuffle import PIECES, Shuffle, map_function
+from lakebed.spark.spark_exchange import PIECES, map_function
 
 
 def main() -> None:
@@ -42,7 +45,9 @@ def explained(pipeline: Pipeline, table: str) -> str:
     """The plan of an import's map tasks, as Spark prints it."""
     target = pipeline.instance.table(table)
     shuffle = Shuffle(pipeline._place, target.id, "job-00001", target.layout(), 1 << 26, (), ())
-    frame = scattered(pipeline.session, [[]]).mapInArrow(map_function(shuffle, native_chunks), PIECES)
+    maps, reduces = partial(map_task, shuffle=shuffle, chunks=native_chunks), partial(reduce_task, shuffle=shuffle)
+    work = MapReduce([[]], maps, 1, reduces, Reduced, 0)
+    frame = scattered(pipeline.session, work.values).mapInArrow(map_function(work), PIECES)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         frame.explain(extended=True)
     return said.getvalue()

@@ -506,8 +506,8 @@ def _exports(lake, pipeline, root):
 
 def _quarantine(root):
     """Make a quarantine as a bulk import leaves it; the import itself needs Spark."""
+    from lakebed.jobs.bulk_import.staging import Quarantine, RejectedRowsWriter
     from lakebed.jobs.executor import Root
-    from lakebed.spark.staging import Quarantine, RejectedRowsWriter
 
     quarantine = Quarantine(Root(str(root / "quarantine")), "monday", "attempt-one")
     scratch = root / "scratch"

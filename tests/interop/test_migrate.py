@@ -222,6 +222,7 @@ def test_tasks_refuse_a_delta_table_with_renamed_columns_which_one_process_reads
     assert ids(tmp_path, "t", "n") == [f"n{i}" for i in range(10)]
     source = SYSTEMS["delta"](SourceLocation("delta", lakebed.open(str(tmp_path / "lake")).storage))
     with pytest.raises(
-        lakebed.UsageError, match="the feature columnMapping, which tasks cannot read: leave out --spark"
+        lakebed.UsageError,
+        match="the feature columnMapping, which tasks cannot read: leave out --spark",
     ):
         source.parts()

@@ -14,6 +14,7 @@ import pytest
 import lakebed
 from lakebed import Pipeline, UsageError
 from lakebed.clock import random_token
+from lakebed.errors import Code
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.waiting import WAIT_S, until
 
@@ -99,25 +100,24 @@ def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
 
 def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_path: Path) -> None:
     paths = write_parquet(tmp_path / "in", rows(1, 10))
-    table.submit(paths)
-    with pytest.raises(
-        UsageError, match="a bulk import needs Spark, and the pipeline's tasks run in worker processes: leave out"
-    ):
-        pipeline.bulk_import(table, paths)
-    with pytest.raises(
-        UsageError, match=r"the method shuffle needs Spark, and .*: leave out the launcher, or leave out the method"
-    ):
-        pipeline.ingest(table, force=True, method="shuffle")
-    with pytest.raises(UsageError, match="this needs Spark, and the pipeline's tasks run in worker processes"):
-        pipeline.read(table)
-    assert pipeline.ingest(table, force=True).rows == 10
+    for how in ({"format": "avro"}, {"format": "query"}, {"select": "SELECT * FROM source"}):
+        with pytest.raises(
+            UsageError, match="this source needs Spark, and the pipeline's tasks run in worker processes: leave out"
+        ) as caught:
+            pipeline.bulk_import(table, paths, **how)
+        assert caught.value.code == Code.SPARK_REQUIRED
+    for spark_only in (lambda: pipeline.read(table), lambda: pipeline.session):
+        with pytest.raises(UsageError, match="needs Spark, and the pipeline's tasks run in worker processes") as caught:
+            spark_only()
+        assert caught.value.code == Code.SPARK_REQUIRED
+    assert table.version == 1
 
 
 @pytest.mark.parametrize(
     ("words", "advice"),
     [
         (("export", "out", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
-        (("import", "in.csv"), "or add the files with `lakebed write`, which needs no Spark"),
+        (("import", "in.csv", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
     ],
 )
 def test_a_command_without_spark_says_how_to_do_without(

@@ -3,7 +3,7 @@
 import pyarrow as pa
 
 from lakebed import AddField, DropField, RenameField
-from lakebed.spark import bulk_import
+from lakebed.spark import source_frames
 from tests.spark.cases import SCHEMA, multiset, rows, write_parquet
 
 CHANGES = (RenameField("k", "key"), DropField("v"), AddField("v", "int8"))
@@ -48,14 +48,14 @@ def test_an_alter_in_the_midst_of_an_import_does_not_tear_it(pipeline, instance,
     table = instance.create_table("t", SCHEMA)
     old = rows(1, 500)
     write_parquet(tmp_path / "old", old)
-    stage = bulk_import.stage
+    stage = source_frames.run_tasks
 
     def altering(*given, **how):
         staged = stage(*given, **how)
         table.alter(*CHANGES)
         return staged
 
-    monkeypatch.setattr(bulk_import, "stage", altering)
+    monkeypatch.setattr(source_frames, "run_tasks", altering)
     assert pipeline.bulk_import(table, spark.read.parquet(str(tmp_path / "old"))).rows == 500
     assert version_of(table) == [1]
     assert multiset(table.scan().read_all()) == multiset(as_altered(old).select(table.schema.names))

@@ -11,8 +11,8 @@ import pytest
 import lakebed
 from lakebed import BadKeyError, DamagedError, Error, NotFoundError, Pipeline, Schema, SchemaMismatchError, UsageError
 from lakebed.clock import random_token
-from lakebed.spark import bulk_import
-from lakebed.spark.shuffle import PIECES
+from lakebed.spark import spark_exchange
+from lakebed.spark.spark_exchange import PIECES
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 
 DATA = [rows(seed, 700) for seed in range(3)]
@@ -389,8 +389,8 @@ def recomputed(inner):
     def run(batches):
         import pyarrow as pa
 
+        from lakebed.jobs.bulk_import.shuffle import Account
         from lakebed.jobs.executor import decode, encode
-        from lakebed.spark.shuffle import Account
 
         given = list(batches)
         first, second = list(inner(iter(given))), list(inner(iter(given)))
@@ -425,8 +425,8 @@ def twice(inner):
 )
 def test_output_of_several_attempts_is_refused(pipeline, table, tmp_path, monkeypatch, attempts, message):  # noqa: PLR0917
     table.set(file_bytes=4096)
-    real = bulk_import.map_function
-    monkeypatch.setattr(bulk_import, "map_function", lambda *given: attempts(real(*given)))
+    real = spark_exchange.map_function
+    monkeypatch.setattr(spark_exchange, "map_function", lambda *given: attempts(real(*given)))
     write_parquet(tmp_path / "in", *DATA)
     with pytest.raises(Error, match=message):
         pipeline.bulk_import(table, tmp_path / "in")
@@ -435,8 +435,8 @@ def test_output_of_several_attempts_is_refused(pipeline, table, tmp_path, monkey
 
 @pytest.mark.parametrize("side", ["map_function", "reduce_function"])
 def test_a_task_that_ran_before_does_no_harm(pipeline, table, tmp_path, monkeypatch, side):
-    real = getattr(bulk_import, side)
-    monkeypatch.setattr(bulk_import, side, lambda *given: twice(real(*given)))
+    real = getattr(spark_exchange, side)
+    monkeypatch.setattr(spark_exchange, side, lambda *given: twice(real(*given)))
     write_parquet(tmp_path / "in", *DATA)
     pipeline.bulk_import(table, tmp_path / "in")
     assert_holds(table, *DATA)
@@ -444,7 +444,7 @@ def test_a_task_that_ran_before_does_no_harm(pipeline, table, tmp_path, monkeypa
 
 def test_a_worker_that_dies_has_its_task_tried_again(pipeline, table, tmp_path, monkeypatch):
     mark = str(tmp_path / "died")
-    real = bulk_import.map_function
+    real = spark_exchange.map_function
 
     def dies_once(*given):
         inner = real(*given)
@@ -462,7 +462,7 @@ def test_a_worker_that_dies_has_its_task_tried_again(pipeline, table, tmp_path, 
 
         return run
 
-    monkeypatch.setattr(bulk_import, "map_function", dies_once)
+    monkeypatch.setattr(spark_exchange, "map_function", dies_once)
     write_parquet(tmp_path / "in", *DATA)
     pipeline.bulk_import(table, tmp_path / "in")
     assert_holds(table, *DATA)

@@ -137,7 +137,7 @@ def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_p
     def refuse(*_):
         raise Code.PROPOSAL_OUTDATED("the table was dropped")
 
-    monkeypatch.setattr("lakebed.spark.bulk_import.Importer.commit", refuse)
+    monkeypatch.setattr("lakebed.jobs.bulk_import.importer.Importer.commit", refuse)
     with raises(Code.PROPOSAL_OUTDATED):
         of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad")
     assert not [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]

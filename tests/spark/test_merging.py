@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import Aggregate, First, Latest, Schema
-from lakebed.spark import map_inputs
+from lakebed.jobs.bulk_import import map_inputs
 from lakebed.write import plan
 from tests.spark.cases import reads_streams
 from tests.spark.test_streaming import forget_last_batch, run_to_the_end

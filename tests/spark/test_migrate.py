@@ -8,8 +8,8 @@ import pytest
 
 import lakebed
 from lakebed.errors import Code, Error
+from lakebed.jobs.bulk_import.migration import TASK_BYTES, bundled
 from lakebed.model.schema import Schema
-from lakebed.spark.migration import TASK_BYTES, bundled
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
 from tests.interop import foreign_tables as foreign

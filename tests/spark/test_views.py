@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Aggregate, Schema
-from lakebed.spark import view_backfill
+from lakebed.jobs.bulk_import import view_backfill
 
 SCHEMA = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
 QUERY = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP BY origin"

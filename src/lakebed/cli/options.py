@@ -183,9 +183,6 @@ _MASTER = "Where Spark runs: a master, or sc://… (Spark Connect). Default: as 
 _IN_PROCESS = "Run on this machine's cores, without Spark and Java."
 _WORKERS = "With --in-process: tasks that run at once, at most. Default: one a core, as far as memory allows."
 
-master = click.option("--master", "launcher", metavar="URL", help=_MASTER)
-"""Where Spark runs, for what cannot run without it."""
-
 
 def launcher(function: Callable[..., None]) -> Callable[..., None]:
     """Add the options ``--master``, ``--in-process`` and ``--workers``, as one parameter ``launcher``."""

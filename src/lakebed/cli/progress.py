@@ -65,12 +65,9 @@ def _with_advice() -> Iterator[None]:
         context = click.get_current_context(silent=True)
         if error.facts.get("module") != "pyspark" or context is None:
             raise
-        if any("--in-process" in param.opts for param in context.command.params):
-            advice = "give --in-process, which needs no Spark"
-        elif context.info_name == "import":
-            advice = "add the files with `lakebed write`, which needs no Spark"
-        else:
+        if not any("--in-process" in param.opts for param in context.command.params):
             raise
+        advice = "give --in-process, which needs no Spark"
         raise error.restated(f"{error.message}; or {advice}") from error.__cause__
 
 

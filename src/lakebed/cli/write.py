@@ -268,7 +268,7 @@ _sources = options.files("sources", "SOURCE...")
 @click.option(
     "--partition-rows", metavar="N", type=int, help="Split partitions that would get more rows. Default: split_rows."
 )
-@options.master
+@options.launcher
 def import_rows(
     cli: Invocation,
     *,
@@ -282,17 +282,19 @@ def import_rows(
     launcher: str | None,
     **how: Any,
 ) -> None:
-    """Add large files at once, on Spark.
+    """Add large files at once.
+
+    The work runs on Spark, or with --in-process without it.
 
     A SOURCE is a file, a folder or a glob, local or s3://…, of the formats of write: the same options, and the same is
     detected. All rows become visible at once, or none. A repeat with the same --job-id prints the first version. With
-    --key, a table that does not exist is made of the columns of the files. With --format query the source is a
-    Spark SQL query; avro, delta and iceberg need a connector. More about formats, casts and rejected rows:
-    docs/import.md.
+    --key, a table that does not exist is made of the columns of the files. Only Spark takes --select and these
+    formats: query, whose source is a Spark SQL query, and avro, delta and iceberg, which need a connector. More about
+    formats, casts and rejected rows: docs/import.md.
     """
     columns, casts, keys = _columns_of_fields(column), options.names(cast) or (), Keys.of(key, sort_key, merge)
     if STDIN in sources:
-        raise Code.ARGUMENT_INVALID("tasks of Spark cannot read standard input: give a file, or use lakebed write")
+        raise Code.ARGUMENT_INVALID("tasks cannot read standard input: give a file, or use lakebed write")
     if keys.row_key is not None and (how["format"] in SPARK_FORMATS or how["select"] is not None):
         raise Code.ARGUMENTS_CONFLICT(
             "--key makes a table of the columns of a file, not of what Spark reads: leave it out, and create the table "
@@ -392,7 +394,7 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
 @click.option("--catalog", metavar="NAME", help="With iceberg: a catalog of PyIceberg, where SOURCE is a table's name.")
 @options.run_once_id("--job-id")
 @click.option("--spark", is_flag=True, help="Read and sort on Spark, for large tables.")
-@options.master
+@options.launcher
 def migrate(
     cli: Invocation,
     *,
@@ -412,11 +414,14 @@ def migrate(
 ) -> None:
     """Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB.
 
-    Runs in this process, or with --spark on Spark. Rows that were deleted there are skipped, and columns are matched
-    by name. The rows are counted against the source; all of them become visible at once, or none. A repeat with the
-    same --job-id adds nothing. See docs/migrate.md.
+    Runs in this process; for large tables with --in-process in worker processes, or with --spark on Spark. Rows that
+    were deleted there are skipped, and columns are matched by name. The rows are counted against the source; all of
+    them become visible at once, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
     """
-    if launcher is not None and not spark:
+    within = launcher is not None and launcher.startswith("in-process")
+    if spark and within:
+        raise Code.ARGUMENTS_CONFLICT("--in-process is without Spark: leave out --spark, or --in-process")
+    if launcher is not None and not (spark or within):
         raise Code.ARGUMENTS_CONFLICT("--master says where Spark runs: add --spark, or leave it out")
     if catalog is not None and system != "iceberg":
         raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
@@ -443,7 +448,7 @@ def migrate(
         found = instance.create_table(table, _schema_of_source(opened, chosen, *keys))
     elif row_key:
         options.check_keys(found, *keys, option="--row-key")
-    if spark:
+    if spark or within:
         with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
             report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)
     else:

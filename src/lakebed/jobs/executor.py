@@ -1,7 +1,8 @@
 """The port of what runs tasks: sends values to tasks, one to each, and returns the metadata that the tasks give back.
 
     Executor        runs tasks: on Spark, in worker processes (worker_pool), or in the thread of the call (this_thread)
-    Shuffler        what an executor may have beside it: sorts that one machine is too small for
+    Exchange        its carrier of pieces from map tasks to reduce tasks, for sorts of any size (bulk_import)
+    SparkFrames     what only Spark has: its session, DataFrames, and the sources that Spark itself reads
 
 Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` tests them:
 
@@ -15,7 +16,10 @@ Rules of every executor; :class:`lakebed.testing.executors.ExecutorConformance` 
 * Each task is recorded as one of the call's run, with host, times and rows, or its error.
 
 An executor is written with :func:`attempt`, which runs a task in its place, and :func:`take_answer`, which reads what
-that returned. Core types: :class:`Executor`, :class:`Launcher`, :class:`Shuffler`, :class:`TableCall`,
+that returned. Its exchange is its own, or :class:`lakebed.jobs.piece_files.PieceFiles` if its tasks run on one
+machine; :class:`lakebed.testing.exchanges.ExchangeConformance` has the rules.
+
+Core types: :class:`Executor`, :class:`Launcher`, :class:`Exchange`, :class:`SparkFrames`, :class:`TableCall`,
 :class:`Root`.
 """
 
@@ -29,8 +33,9 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from msgspec import msgpack
 
@@ -46,17 +51,13 @@ from lakebed.table.tracker.recorder import NO_RUN, RunHandle, current_run
 from lakebed.table.tracker.runs import TaskRun
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.model.keys import KeyRange
-    from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.state.table_state import Source, ViewSource
-    from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
-    from lakebed.upkeep.ingest_jobs import Ingested
-    from lakebed.upkeep.migration.foreign_table import ForeignTable
-    from lakebed.upkeep.migration.run import MigrationReport, Selection
-    from lakebed.write.imports import ImportReport, SourceReading
+    from lakebed.write.conformer import Conformer
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +109,12 @@ class Executor(Protocol):
         """Whether tasks see the memory of this process, and so an instance that is there."""
 
     @property
-    def shuffler(self) -> Shuffler | None:
-        """What sorts by a shuffle; None if the executor has nothing to do it with."""
+    def exchange(self) -> Exchange:
+        """What runs map tasks and reduce tasks, and carries the pieces between them."""
+
+    @property
+    def frames(self) -> SparkFrames | None:
+        """The DataFrames of Spark; None if the tasks do not run on Spark."""
 
     def cores(self, memory_limit_bytes: int) -> int:
         """Return the number of tasks with this memory limit that run at once."""
@@ -158,41 +163,100 @@ class TableCall:
     run: RunHandle = field(default_factory=current_run)
 
 
-class Shuffler(Protocol):
-    """Sorts inputs of any size: tasks sort pieces, which are exchanged by key range, and merge them."""
+class Piece(NamedTuple):
+    """Bytes that a map task sends to a reduce task: ``map`` is the number of the task, ``chunk`` and ``part`` are its
+    own numbers of the piece.
+    """
+
+    reducer: int
+    map: int
+    chunk: int
+    part: int
+    payload: pa.Buffer
+
+
+@dataclass(frozen=True, slots=True)
+class MapReduce(Generic[T]):
+    """Map tasks, one for each of ``values``, and ``reducers`` reduce tasks.
+
+    ``map`` is called with the number of a map task and its value, ``reduce`` with the number of a reducer and all
+    pieces for it, in any order. A result is a ``made``; None if the reducer got nothing. The tasks read ``rows`` in
+    all. Both functions are pickled, as :data:`Work` is.
+    """
+
+    values: Sequence[Any]
+    map: Callable[[int, Any], Iterator[Piece]]
+    reducers: int
+    reduce: Callable[[int, Iterator[Piece]], T | None]
+    made: type[T]
+    rows: int
+
+
+class Exchange(Protocol):
+    """Runs tasks of which all have to succeed, and carries pieces of any size between them."""
+
+    def run_all(self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall) -> list[T]:
+        """Run ``work`` on every value, a task each; return the results in the order of the values.
+
+        A task whose process dies is tried again. Raises the error of a task that failed, after which no other begins;
+        KeyboardInterrupt if the call was asked to stop.
+        """
+
+    def map_reduce(self, work: MapReduce[T], call: TableCall) -> list[tuple[int, T]]:
+        """Run the map tasks, bring each reducer its pieces, run the reduce tasks; return what they made, by reducer.
+
+        An exchange may run a task again and use what several attempts sent, so reducers check what arrives. Raises as
+        :meth:`run_all`; StorageError if there is no room for the pieces.
+        """
+
+
+class FrameSource(Protocol):
+    """A source that Spark reads, as a DataFrame. ``untyped``: its columns are texts of a format without types."""
+
+    @property
+    def name(self) -> str:
+        """The source, for messages."""
+
+    @property
+    def untyped(self) -> bool:
+        """Whether it is of a format that has no types."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """Its columns in Arrow's types."""
+
+    def typed(self, conformer: Conformer) -> FrameSource:
+        """Return it with columns of nested values cast that the conformer would have to read from text."""
+
+    def run_all(self, work: Callable[[Iterator[pa.RecordBatch]], T], made: type[T], call: TableCall) -> list[T]:
+        """Compute it once, and run ``work`` on the batches of each Spark partition. Raises as
+        :meth:`Exchange.run_all`.
+        """
+
+
+class SparkFrames(Protocol):
+    """What only Spark has."""
 
     @property
     def session(self) -> Any:
-        """The session of the engine that shuffles, which is started if there is none."""
+        """The session, which is started if there is none."""
 
-    def bulk_import(  # noqa: PLR0913 - all that describes a source
-        self,
-        call: TableCall,
-        source: Any,
-        format: str | None,
-        job_id: str | None,
-        reading: SourceReading,
-        *,
-        partition_rows: int | None,
-    ) -> ImportReport:
-        """As :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
-
-    def migrate(self, call: TableCall, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-        """Add all rows of a table of another system, in one commit; a repeat with the same job id adds nothing."""
-
-    def sort(self, call: TableCall, files: Sequence[Source], merge: MergeMode) -> Ingested:
-        """Return the rows of Parquet files, merged by a mode, as new data files of the table, sent, not committed."""
-
-    def backfill(self, call: TableCall, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
-        """Return what a view's query makes of all rows of a snapshot of its source, as :meth:`sort` does.
-
-        None if the source is too small to be worth it.
-        """
+    def source(self, call: TableCall, given: Any, format: str | None, select: str | None) -> FrameSource:
+        """Return a DataFrame, or a source that Spark reads, or the rows of the query ``select`` over it."""
 
     def read(
         self, call: TableCall, ranges: Sequence[KeyRange], columns: Sequence[str] | None, version: int | None
     ) -> Any:
         """As :meth:`lakebed.jobs.pipeline.Pipeline.read`."""
+
+
+def frames_of(executor: Executor, what: str, instead: str = "") -> SparkFrames:
+    """Return the executor's frames. Raises UsageError if it has none: what needs Spark, and what to do."""
+    if executor.frames is not None:
+        return executor.frames
+    remedy = "leave out the launcher" if find_spec("pyspark") else "pip install 'lakebed[spark]'"
+    without = f"{what} needs Spark, and the pipeline's tasks run in {executor.name}"
+    raise Code.SPARK_REQUIRED(f"{without}: {remedy}{instead and f', or {instead}'}")
 
 
 # -- for implementations -------------------------------------------------------------------------------------------
@@ -231,10 +295,14 @@ def attempt(work: Work[Any], payload: bytes, number: int = 1) -> bytes:
     """Run one task on a pickled value, for the time with this number; the answer has its result or its error."""
     began = clock.now()
     try:
-        ok, result = True, encode(work(pickle.loads(payload)))  # noqa: S301 - the driver pickled it
+        return answer_of(work(pickle.loads(payload)), began, number)  # noqa: S301 - the driver pickled it
     except Exception as error:  # noqa: BLE001 - any error is the result of this task
-        ok, result = False, encode(encode_error(error))
-    return encode(_TaskAnswer(ok, result, TaskTimes.since(began, number)))
+        return encode(_TaskAnswer(ok=False, payload=encode(encode_error(error)), times=TaskTimes.since(began, number)))
+
+
+def answer_of(result: Any, began: datetime, number: int = 1) -> bytes:
+    """Return the answer of a task that began then and has ended now, for :func:`take_answer`."""
+    return encode(_TaskAnswer(ok=True, payload=encode(result), times=TaskTimes.since(began, number)))
 
 
 def take_answer(answer: bytes, made: type[T], run: RunHandle, number: int) -> T | Error:
@@ -253,7 +321,7 @@ def rows_of(result: Any) -> int:
     """Return the number of rows that a task wrote or read, by its result; 0 if unknown."""
     if isinstance(result, tuple | list):
         return sum(map(rows_of, result))
-    rows = getattr(getattr(result, "file", result), "rows", 0)
+    rows = getattr(getattr(result, "file", result), "rows", None)
     return rows if isinstance(rows, int) else rows_of(getattr(result, "files", ()))
 
 

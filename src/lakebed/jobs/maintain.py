@@ -18,7 +18,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lakebed.errors import RejectedError
-from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall
+from lakebed.jobs.executor import Executor, Root, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
 from lakebed.jobs.tasks import (
@@ -52,6 +52,7 @@ from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.plan import Method
 
 if TYPE_CHECKING:
+    from lakebed.jobs.bulk_import.importer import Importer
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
     from lakebed.table.tracker.recorder import RunHandle
@@ -125,7 +126,7 @@ class Maintenance:
     def ingest(self, *, force: bool = False, method: Method | None = None) -> IngestReport:
         """Carry out the open requests that are due, or all; errors that are no file's fault are in the report."""
         with self.tracked(WorkKind.INGEST) as run:
-            planned = prepare_ingest(self.table, force=force, method=method if self.executor.shuffler else Method.SORT)
+            planned = prepare_ingest(self.table, force=force, method=method)
             execute = ingest_tasks(self.executor, TableCall(self.table, self.place, watching(run)))
             return run.reported(ingest(self.table, planned, execute, cores=self.cores if planned.jobs else 1))
 
@@ -138,17 +139,17 @@ class Maintenance:
         *,
         partition_rows: int | None = None,
     ) -> ImportReport:
-        """Import a source by a shuffle; see :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
+        """Import a source; see :meth:`lakebed.jobs.pipeline.Pipeline.bulk_import`."""
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
-            call = TableCall(self.table, self.place, watching(run, self.progress))
-            made = self._shuffler.bulk_import(call, source, format, job_id, reading, partition_rows=partition_rows)
-            return run.reported(made)
+            importer = self._importer(watching(run, self.progress), partition_rows)
+            return run.reported(importer.run(source, format, job_id, reading))
 
     def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-        """Add the rows of a table of another system, by a shuffle."""
+        """Add the rows of a table of another system, as those of an import."""
+        from lakebed.jobs.bulk_import.migration import migrate_rows
+
         with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
-            call = TableCall(self.table, self.place, watching(run, self.progress))
-            return run.reported(self._shuffler.migrate(call, source, chosen, job_id))
+            return run.reported(migrate_rows(self._importer(watching(run, self.progress)), source, chosen, job_id))
 
     def refresh(self, *, anew: bool = False) -> RefreshReport:
         """Add to the table, a view, what its source has gained; see :meth:`lakebed.jobs.pipeline.Pipeline.refresh`."""
@@ -161,9 +162,10 @@ class Maintenance:
 
                 return run.reported(feed_index(self.table, self.instance.named(fed.table), anew=anew))
             source = self.instance.named(view_source(self.table).table)
-            shuffler, call = self.executor.shuffler, TableCall(self.table, self.place)
-            backfill = None if shuffler is None else partial(shuffler.backfill, call, source)
-            return run.reported(refresh(self.table, source, anew=anew, backfill=backfill))
+            from lakebed.jobs.bulk_import.view_backfill import backfill
+
+            feed = partial(backfill, self._importer(), source)
+            return run.reported(refresh(self.table, source, anew=anew, backfill=feed))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.jobs.pipeline.Pipeline.attach`."""
@@ -309,11 +311,11 @@ class Maintenance:
             )
         )
 
-    @property
-    def _shuffler(self) -> Shuffler:
-        shuffler = self.executor.shuffler
-        assert shuffler is not None
-        return shuffler
+    def _importer(self, progress: Callback | None = None, partition_rows: int | None = None) -> Importer:
+        """Return what imports into the table, as a part of the call of this thread."""
+        from lakebed.jobs.bulk_import.importer import Importer
+
+        return Importer(self.executor, TableCall(self.table, self.place, progress), partition_rows)
 
     def _raised(self, report: CompactionReport) -> CompactionReport:
         if report.failed:

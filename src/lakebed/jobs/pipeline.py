@@ -13,21 +13,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, cast
 
-from lakebed.errors import Code, UsageError
+from lakebed.errors import UsageError
 from lakebed.files.formats.reading_options import DETECTED, ReadingOptions
-from lakebed.jobs.executor import Launcher, Root, Shuffler, TableCall
+from lakebed.jobs.executor import Launcher, Root, TableCall, frames_of
 from lakebed.jobs.interrupt import call, is_in_call
 from lakebed.jobs.job_progress import Callback, CallProgress
 from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.maintain import Maintenance, MaintenanceReport
 from lakebed.jobs.tasks import check_seen, place_of
 from lakebed.model.checks import check_method, check_text, tuple_of
-from lakebed.model.foreign_errors import package_missing
 from lakebed.model.operations import WorkKind, kind_of_call
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.table.instance import Instance
@@ -45,7 +43,7 @@ from lakebed.upkeep.rewrite.run import RewriteReport, RewriteRequest
 from lakebed.upkeep.splitting.run import JoinReport, SplitReport
 from lakebed.write.attach import AttachReport
 from lakebed.write.imports import ImportReport, SourceReading
-from lakebed.write.plan import Method, method_of
+from lakebed.write.plan import method_of
 
 if TYPE_CHECKING:
     from lakebed.engine.statement_parameters import Parameters
@@ -150,7 +148,7 @@ class Pipeline:
     @property
     def session(self) -> Any:
         """The Spark session; starts one if there is none. Raises UsageError without Spark."""
-        return self._shuffler("this").session
+        return frames_of(self.executor, "a session").session
 
     # -- work ---------------------------------------------------------------------------------------------------
 
@@ -174,8 +172,8 @@ class Pipeline:
         """Add all rows of a source, sorted, in one atomic commit.
 
         ``source`` is a path, folder, glob or URI, several of them, or a Spark DataFrame. ``format`` is csv, json,
-        parquet, arrow or orc, by default found as in ``Table.write``; or avro, delta, iceberg, or query, whose source
-        is a Spark SQL query. ``job_id`` is a request key: a repeated import with the same one adds nothing.
+        parquet, arrow or orc, by default found as in ``Table.write``; or, on Spark, avro, delta, iceberg, or query,
+        whose source is a Spark SQL query. ``job_id`` is a request key: a repeat with the same one adds nothing.
 
         ``columns`` maps fields to the source's columns where the names differ; ``casts`` names the fields whose values
         may be cast; ``reading`` says of text what would be detected; ``ignore_extra`` leaves out columns that the table
@@ -186,14 +184,13 @@ class Pipeline:
         cut before the import, at sampled keys, and stay cut if it fails. See docs/import.md.
 
         Raises:
-            UsageError: an invalid argument; a connector that the session lacks; a pipeline without Spark.
+            UsageError: an invalid argument; a source that only Spark reads, without Spark or its connector.
             ExistsError: the quarantine holds rows of another import with the job id.
             NotFoundError: a path or glob matches nothing.
             SchemaMismatchError, BadKeyError: rows that do not fit the table; names column and file.
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        self._shuffler("a bulk import", "add files by Table.write, or Parquet files by Table.submit and ingest")
         how = SourceReading(columns or {}, casts, select, quarantine, reading or DETECTED, ignore_extra)
         maintenance = self.maintenance(table, progress)
         return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
@@ -209,7 +206,6 @@ class Pipeline:
         progress: Callback | None = None,
     ) -> MigrationReport:
         """Add all rows of a table of another system, in one commit. Raises as :meth:`bulk_import`."""
-        self._shuffler("this migration", "migrate in this process (leave out --spark)")
         return self.maintenance(table, progress).migrate(source, chosen, job_id)
 
     @interruptible
@@ -238,22 +234,20 @@ class Pipeline:
         It reads the latest version, or the given one. Raises UsageError, BadKeyError, NotFoundError.
         """
         call = TableCall(self._table(table), self._place)
-        return self._shuffler("this").read(call, ranges, columns, version)
+        instead = "read with Table.scan"
+        return frames_of(self.executor, "a DataFrame", instead).read(call, ranges, columns, version)
 
     @interruptible
     def ingest(self, table: Table | str, *, force: bool = False, method: str | None = None) -> IngestReport:
         """Carry out the open requests that are due, or all of them with ``force``. Each job is one atomic commit.
 
         ``method`` is how the rows of a job are sorted, by default by their size: ``sort`` by one task, ``shuffle`` by
-        many, as in a bulk import, which needs Spark. Without Spark it is always ``sort``. Requests that failed or were
-        rejected are in the report, with the reason.
+        many, as in a bulk import. Requests that failed or were rejected are in the report, with the reason.
 
-        Raises UsageError for an unknown method, or ``shuffle`` without Spark; StorageError if a store did not answer,
-        or a disk is full: the requests concerned stay open.
+        Raises UsageError for an unknown method; StorageError if a store did not answer, or a disk is full: the requests
+        concerned stay open.
         """
         asked = None if method is None else method_of(method)
-        if asked is Method.SHUFFLE:
-            self._shuffler("the method shuffle", "leave out the method")
         report = self.maintenance(table).ingest(force=force, method=asked)
         if report.errors:
             raise report.errors[0]
@@ -419,7 +413,7 @@ class Pipeline:
         """Bring a view up to date with its source, in one commit: with the rows that came, went or changed.
 
         ``anew`` reads the whole source, and replaces all rows of the view; so does a refresh after more changes than
-        fit into memory. The whole of a large source is read on Spark, if the pipeline has it; all else in this process.
+        fit into memory. The whole of a large source is read by tasks; all else in this process.
 
         Raises:
             UsageError: the table is no view, or its query fails on a row of the source.
@@ -456,12 +450,3 @@ class Pipeline:
         if (callback := progress or self.progress.callback) is not None:
             check_method("progress", callback, "__call__", "function")
         return Maintenance(self._table(table), self.executor, self._place, callback, instance=self.instance)
-
-    def _shuffler(self, what: str, instead: str = "") -> Shuffler:
-        """Return the executor's shuffler. Raises UsageError if it has none: what needs it, and what to do."""
-        if (found := self.executor.shuffler) is not None:
-            return found
-        if find_spec("pyspark") is None:
-            raise package_missing("pyspark")
-        without = f"{what} needs Spark, and the pipeline's tasks run in {self.executor.name}"
-        raise Code.SPARK_REQUIRED(f"{without}: leave out the launcher{instead and f', or {instead}'}")

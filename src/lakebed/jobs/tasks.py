@@ -2,7 +2,7 @@
 
 Each function returns what runs the tasks of one operation: it has the executor run a function of this module on each of
 them. What all tasks of a call share, such as the partition boundaries of a table, is an argument of that function and
-not part of each task. A large ingest job is sorted by the shuffler of the executor, if it has one.
+not part of each task. A large ingest job is sorted by many tasks, as a bulk import.
 
 Errors: those of a task are its result.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lakebed.errors import Code, Error
-from lakebed.jobs.executor import Executor, Root, Shuffler, TableCall, Work, task_scratch
+from lakebed.jobs.executor import Executor, Root, TableCall, Work, task_scratch
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, CombinedProgress
 from lakebed.model.checks import shown
@@ -133,14 +133,12 @@ def _attach(target: AttachTarget, place: Root, file: Source) -> tuple[NewFile, .
 
 
 def ingest_tasks(executor: Executor, call: TableCall) -> Ingest:
-    """Return what runs ingest tasks; the executor's shuffler runs those that are shuffled, if it has one."""
-    shuffler = executor.shuffler
+    """Return what runs ingest tasks. Jobs that are shuffled are done by many tasks each, one after the other."""
 
     def execute(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
-        alone = [task for task in jobs if shuffler is None or task.method is Method.SORT]
+        alone = [task for task in jobs if task.method is Method.SORT]
         made = dict(zip((task.job for task in alone), sort(alone), strict=True))
-        if shuffler is not None:
-            made |= {task.job: _shuffled(shuffler, call, task) for task in jobs if task.method is Method.SHUFFLE}
+        made |= {task.job: _shuffled(executor, call, task) for task in jobs if task.method is Method.SHUFFLE}
         return [made[task.job] for task in jobs]
 
     def sort(jobs: Sequence[IngestTask]) -> Sequence[Ingested | Error]:
@@ -158,9 +156,11 @@ def _sort(target: IngestTarget, place: Root, value: tuple[str, Method, tuple[Job
     return _in_scratch(run_ingest_task, (place,), IngestTask(*value, target))
 
 
-def _shuffled(shuffler: Shuffler, call: TableCall, task: IngestTask) -> Ingested | Error:
+def _shuffled(executor: Executor, call: TableCall, task: IngestTask) -> Ingested | Error:
+    from lakebed.jobs.bulk_import.importer import Importer
+
     try:
-        return shuffler.sort(call, [part.file for part in task.parts], task.target.merge)
+        return Importer(executor, call).sort([part.file for part in task.parts], task.target.merge)
     except Error as error:
         return error
 

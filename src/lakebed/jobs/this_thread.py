@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lakebed.jobs.executor import attempt, take_answer
 from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import Callback, Progress
+from lakebed.jobs.piece_files import PieceFiles
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import IN_PROCESS
 
@@ -28,7 +29,7 @@ class ThisThread:
 
     name = "this thread"
     in_this_process = True
-    shuffler = None
+    frames = None
     call_thread = staticmethod(call_thread)
 
     def executor(self) -> ThisThread:
@@ -62,6 +63,11 @@ class ThisThread:
             report(Progress(rows * len(results) // len(values), rows, "", len(results), len(values)))
         stop.check()
         return results
+
+    @property
+    def exchange(self) -> PieceFiles:
+        """As :attr:`lakebed.jobs.executor.Executor.exchange`, in files on local disk."""
+        return PieceFiles(self)
 
     def close(self) -> None:
         """Nothing was started."""

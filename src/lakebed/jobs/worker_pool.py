@@ -40,6 +40,7 @@ from lakebed.errors import Code, Error
 from lakebed.jobs.executor import attempt, on_one_core, take_answer
 from lakebed.jobs.interrupt import call_thread
 from lakebed.jobs.job_progress import Callback, Progress
+from lakebed.jobs.piece_files import PieceFiles
 from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.storage.disk_space import scratch_prefix
@@ -68,7 +69,8 @@ class InProcess:
 
     Each task may use its table's ``memory_limit_bytes`` and 300 MiB beside it. ``memory_bytes`` bounds what the tasks
     that run at once may use together, by default 80% of the memory of the machine or container: fewer run at once if
-    that is less than ``workers`` of them need. A bulk import and :meth:`Pipeline.read` need Spark.
+    that is less than ``workers`` of them need. Pieces of bulk imports are files below TMPDIR. :meth:`Pipeline.read` and
+    sources that only Spark reads need Spark.
     """
 
     workers: int | None = None
@@ -90,7 +92,7 @@ class WorkerPool:
 
     name = "worker processes"
     in_this_process = False
-    shuffler = None
+    frames = None
     call_thread = staticmethod(call_thread)
 
     def __init__(self, workers: int | None = None, memory_bytes: int | None = None) -> None:
@@ -107,6 +109,11 @@ class WorkerPool:
         self._started: set[Worker] = set()
         # Also if the pool is never closed.
         self._end = weakref.finalize(self, _end_all, self._started, self._scratch)
+
+    @property
+    def exchange(self) -> PieceFiles:
+        """As :attr:`lakebed.jobs.executor.Executor.exchange`, in files on local disk."""
+        return PieceFiles(self)
 
     def close(self) -> None:
         """Kill the workers and delete their scratch."""

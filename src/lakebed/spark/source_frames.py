@@ -6,14 +6,17 @@ nothing between them are an empty text. Spark gets the files that a folder or gl
 interprets no path: neither wildcards nor columns in the names of folders. Only stores that Lakebed cannot list are
 listed by Spark.
 
+Core types: :class:`SparkSource`.
+
 Errors: UsageError for formats and queries, NotFoundError for paths, SchemaMismatchError for what Spark cannot read.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from copy import copy
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -22,24 +25,21 @@ from lakebed.errors import Code, Error
 from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
 from lakebed.files.formats.file_format import format_of
 from lakebed.files.formats.input_file import input_file
-from lakebed.files.formats.reading_options import DETECTED, SPARK_FORMATS
-from lakebed.files.formats.reading_options import FORMATS as FILE_FORMATS
+from lakebed.files.formats.reading_options import DETECTED, FORMATS
 from lakebed.model import types
-from lakebed.model.checks import shown
 from lakebed.spark.datasource.spark_columns import arrow_of, spark_of
-from lakebed.spark.spark_job import is_spark_error, spark_message
-from lakebed.storage.external import kind_of
+from lakebed.spark.spark_exchange import run_tasks
+from lakebed.spark.spark_job import is_spark_error, spark_errors, spark_job, spark_message
+from lakebed.storage.external import absolute, kind_of
 from lakebed.write.conformer import Conformer
-from lakebed.write.row_encoder import RowEncoder
-from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import SUFFIXES, find_files, is_hidden, items_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
+    from lakebed.jobs.executor import T, TableCall
     from lakebed.storage.contract import Storage
 
-FORMATS = (*FILE_FORMATS, *SPARK_FORMATS)
 TEXT_FORMATS = ("csv", "json")
 
 _CONNECTORS = {
@@ -65,17 +65,56 @@ _BYTES = "ISO-8859-1"
 """The encoding that CSV is read with, which keeps every byte. With UTF-8, Spark replaces other bytes silently."""
 
 
-def check_format(format: str | None) -> None:
-    """Raise UsageError unless it is a format, or None: to be found."""
-    if format is not None and format not in FORMATS:
-        raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {', '.join(FORMATS)}", format=format)
-
-
 def is_frame(given: Any) -> bool:
     """Return whether the source is a DataFrame of Spark."""
     from pyspark.sql import DataFrame
 
     return isinstance(given, DataFrame)
+
+
+class SparkSource:
+    """A source as a DataFrame; see :class:`lakebed.jobs.executor.FrameSource`. Spark is started when its columns are
+    asked for.
+    """
+
+    def __init__(
+        self, session: Callable[[], SparkSession], call: TableCall, given: Any, format: str | None, select: str | None
+    ) -> None:
+        """A DataFrame, or a source that Spark reads; with ``select`` the rows of that query. Raises as
+        :func:`format_for`.
+        """
+        self._session, self._call, self._given, self._select = session, call, given, select
+        framed = is_frame(given)
+        self.name = "the DataFrame" if framed else str(given)
+        self._format = "parquet" if framed else format_for(given, format, call.table.storage)
+        self.untyped = not framed and self._format in TEXT_FORMATS
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The frame. Raises as :func:`read_frame`, KeyboardInterrupt if the call was asked to stop."""
+        with spark_job(session := self._session(), self._call.stop):
+            return read_frame(session, self._given, self._format, self._select, self._call.table.storage)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """As :attr:`FrameSource.columns`."""
+        frame = self.frame
+        with spark_errors():
+            return columns_of(frame)
+
+    def typed(self, conformer: Conformer) -> SparkSource:
+        """As :meth:`FrameSource.typed`."""
+        found, frame = copy(self), self.frame
+        with spark_errors():
+            found.frame = typed(frame, conformer)
+        return found
+
+    def run_all(self, work: Callable[[Iterator[pa.RecordBatch]], T], made: type[T], call: TableCall) -> list[T]:
+        """As :meth:`FrameSource.run_all`, by one action."""
+        try:
+            return run_tasks(self.frame, work, made, call)
+        except Error as error:
+            raise refused_text(error, self.name) from error
 
 
 def format_for(source: Any, format: str | None, home: Storage) -> str:
@@ -111,11 +150,6 @@ def read_frame(session: SparkSession, source: Any, format: str, select: str | No
     return frame if select is None else _queried(session, select, frame)
 
 
-def check_frame(frame: DataFrame, encoder: RowEncoder, source: str) -> None:
-    """Raise SchemaMismatchError unless rows with the frame's columns can be stored. Computes nothing."""
-    encoder.check(columns_of(frame), source)
-
-
 def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
     """Return the frame, with columns of nested values in a text format cast by Spark."""
     found = columns_of(frame)
@@ -126,12 +160,6 @@ def typed(frame: DataFrame, conformer: Conformer) -> DataFrame:
         if not types.widens(found.field(name).type, field.type):
             frame = frame.withColumn(name, frame[_quoted(name)].cast(spark_of(field.type, name)))
     return frame
-
-
-def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
-    """Return the rows of a partition of a frame, with the name of their source."""
-    for batch in batches:
-        yield SourceRows(batch, source)
 
 
 def columns_of(frame: DataFrame) -> pa.Schema:
@@ -158,7 +186,7 @@ def _paths_of(items: list[str], format: str, home: Storage) -> list[str]:
     if format == "delta" or any(kind_of(item) not in _LISTED for item in items):
         # Spark resolves relative paths where its JVM was started.
         return [absolute(item) for item in items]
-    suffixes = SUFFIXES if format == "parquet" else DATA_SUFFIXES if format in FILE_FORMATS else ("",)
+    suffixes = SUFFIXES if format == "parquet" else DATA_SUFFIXES if format in FORMATS else ("",)
     paths = [_in_scheme_of(items, file.url) for file in find_files(items, home, suffixes)]
     unread = [path for path in paths if is_hidden(path.rpartition("/")[2])]
     if unread:
@@ -173,11 +201,6 @@ def _in_scheme_of(items: list[str], url: str) -> str:
     """Return the URL with the scheme that the user gave, since that of Spark's own client is another: ``s3a``."""
     given = [item.partition("://")[0] for item in items if "://" in item and kind_of(item) == kind_of(url)]
     return f"{given[0]}://{url.partition('://')[2]}" if given and "://" in url else url
-
-
-def absolute(item: str) -> str:
-    """Return a path as an absolute path; a URL as it is."""
-    return item if "://" in item else str(Path(item).expanduser().absolute())
 
 
 def _loaded(reader: DataFrameReader, paths: list[str], format: str) -> DataFrame:

@@ -1,4 +1,4 @@
-"""The executor on Spark: tasks as Spark jobs, shuffles, and DataFrames.
+"""The executor on Spark: tasks as Spark jobs, its exchange, and DataFrames.
 
 Core types: :class:`SparkExecutor`, and its launchers :class:`Local` and :class:`Remote`.
 
@@ -32,6 +32,7 @@ from lakebed.model.checks import check_method
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.spark.scattered import scattered
 from lakebed.spark.session import active_session, connect_session, cores_of, start_session
+from lakebed.spark.spark_exchange import SparkExchange
 from lakebed.spark.spark_job import ArrowFunction, JobSpan, application_of, attempt_number, spark_job
 from lakebed.table.tracker.recorder import NO_RUN
 
@@ -40,16 +41,8 @@ if TYPE_CHECKING:
 
     from lakebed.jobs.executor import T
     from lakebed.model.keys import KeyRange
-    from lakebed.model.merge_modes import MergeMode
-    from lakebed.model.state.table_state import Source, ViewSource
-    from lakebed.read.snapshot.snapshot import Snapshot
-    from lakebed.spark.bulk_import import Importer
-    from lakebed.table.table import Table
+    from lakebed.spark.source_frames import SparkSource
     from lakebed.table.tracker.recorder import RunHandle
-    from lakebed.upkeep.ingest_jobs import Ingested
-    from lakebed.upkeep.migration.foreign_table import ForeignTable
-    from lakebed.upkeep.migration.run import MigrationReport, Selection
-    from lakebed.write.imports import ImportReport, SourceReading
 
 _RESULTS = "item int, answer binary"
 _RESULT_SCHEMA = pa.schema([("item", pa.int32()), ("answer", pa.binary())])
@@ -107,7 +100,7 @@ def launcher_of(text: str | None) -> Local | Remote:
 class SparkExecutor:
     """Runs tasks on a session, which ``start`` gives when there are any; with ``uses_active``, on one that is active.
 
-    It is its own shuffler. :meth:`close` stops the session if it was started here.
+    It has its own frames. :meth:`close` stops the session if it was started here.
     """
 
     name = "Spark"
@@ -124,8 +117,13 @@ class SparkExecutor:
         self._counted: tuple[SparkSession, int] | None = None
 
     @property
-    def shuffler(self) -> SparkExecutor:
-        """As :attr:`Executor.shuffler`."""
+    def exchange(self) -> SparkExchange:
+        """As :attr:`Executor.exchange`."""
+        return SparkExchange(lambda: self.session)
+
+    @property
+    def frames(self) -> SparkExecutor:
+        """As :attr:`Executor.frames`."""
         return self
 
     @property
@@ -200,41 +198,18 @@ class SparkExecutor:
             raise Code.ROWS_LOST(f"Spark returned {found.num_rows} results for {len(values)} tasks")
         return [results[item] for item in range(len(values))]
 
-    # -- shuffles -----------------------------------------------------------------------------------------------
+    # -- frames -------------------------------------------------------------------------------------------------
 
-    def bulk_import(  # noqa: PLR0913 - as Shuffler.bulk_import
-        self,
-        call: TableCall,
-        source: Any,
-        format: str | None,
-        job_id: str | None,
-        reading: SourceReading,
-        *,
-        partition_rows: int | None = None,
-    ) -> ImportReport:
-        """As :meth:`Shuffler.bulk_import`."""
-        return self._importer(call, partition_rows).run(source, format, job_id, reading)
+    def source(self, call: TableCall, given: Any, format: str | None, select: str | None) -> SparkSource:
+        """As :meth:`SparkFrames.source`."""
+        from lakebed.spark.source_frames import SparkSource
 
-    def migrate(self, call: TableCall, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-        """As :meth:`Shuffler.migrate`."""
-        from lakebed.spark.migration import migrate_rows
-
-        return migrate_rows(self._importer(call), source, chosen, job_id)
-
-    def sort(self, call: TableCall, files: Sequence[Source], merge: MergeMode) -> Ingested:
-        """As :meth:`Shuffler.sort`."""
-        return self._importer(call).sort(files, merge)
-
-    def backfill(self, call: TableCall, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
-        """As :meth:`Shuffler.backfill`."""
-        from lakebed.spark.view_backfill import backfill
-
-        return backfill(self._importer(call), source, snapshot, fed)
+        return SparkSource(lambda: self.session, call, given, format, select)
 
     def read(
         self, call: TableCall, ranges: Sequence[KeyRange], columns: Sequence[str] | None, version: int | None
     ) -> DataFrame:
-        """As :meth:`Shuffler.read`."""
+        """As :meth:`SparkFrames.read`."""
         from lakebed.spark.datasource.options import read_options
 
         table = call.table
@@ -242,13 +217,6 @@ class SparkExecutor:
         options |= {} if columns is None else {"columns": json.dumps(list(table.schema.project(columns)))}
         options |= {} if version is None else {"at": str(table.at(version=version).version)}
         return self.session.read.format("lakebed").options(**options).load()
-
-    def _importer(self, call: TableCall, partition_rows: int | None = None) -> Importer:
-        from lakebed.spark.bulk_import import Importer
-
-        return Importer(
-            lambda: self.session, call.table, call.place, call.progress, partition_rows, call.stop, call.run
-        )
 
 
 def _task_function(work: Work[Any]) -> ArrowFunction:

@@ -14,7 +14,7 @@ import errno
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +23,12 @@ from msgspec import msgpack
 
 from lakebed import clock
 from lakebed.errors import Code, decode_error, encode_error
-from lakebed.jobs.executor import TaskTimes, on_one_core
+from lakebed.jobs.executor import on_one_core
 from lakebed.jobs.interrupt import Stop
 from lakebed.jobs.job_progress import Callback, Progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from lakebed.table.tracker.recorder import RunHandle
 
 POLL_S = 0.25
 
@@ -247,11 +245,3 @@ def attempt_number() -> int:
     pyspark = sys.modules.get("pyspark")
     context = None if pyspark is None else pyspark.TaskContext.get()
     return 1 if context is None else int(context.attemptNumber()) + 1
-
-
-def record_tasks(run: RunHandle, session: SparkSession, made: Sequence[tuple[int, TaskTimes | None]]) -> None:
-    """Record tasks of a shuffle that ended, each with its rows, as those of a run."""
-    first = run.plan_tasks(len(made), application_of(session))
-    for number, (rows, times) in enumerate(made, first):
-        if times is not None:
-            times.record(run, number, rows)

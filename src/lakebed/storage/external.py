@@ -147,6 +147,11 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     return ArrowFiles(system), path
 
 
+def absolute(item: str) -> str:
+    """Return a path as an absolute path; a URL as it is."""
+    return item if "://" in item else str(Path(item).expanduser().absolute())
+
+
 def local_path(url: str) -> str:
     """Return the path of a URL of a local file, and a path as it is. Raises UsageError for a URL of another host."""
     if "://" not in url:

@@ -71,21 +71,24 @@ def until(mark: Path) -> None:
         clock.sleep(0.01)
 
 
-class _Records:
-    """Stands for the recorder of runs: remembers the tasks."""
+class TaskRecords:
+    """Stands for the recorder of runs: remembers the tasks. For a :class:`RunHandle`."""
 
     def __init__(self) -> None:
         self.planned: list[tuple[int, str]] = []
         self.tasks: list[TaskRun] = []
 
     def plan_tasks(self, _run: str, count: int, executor: str) -> int:
+        """As the recorder's."""
         self.planned.append((count, executor))
         return 0
 
     def task(self, task: TaskRun) -> None:
+        """As the recorder's."""
         self.tasks.append(task)
 
     def error_of(self, error: BaseException) -> str:
+        """As the recorder's."""
         return str(error)
 
 
@@ -178,7 +181,7 @@ class ExecutorConformance:
 
     def test_each_task_is_recorded_with_its_host_times_and_error(self, executor: Executor) -> None:
         """As tasks of the run that the call has."""
-        records = _Records()
+        records = TaskRecords()
         self.run(executor, [1, -1], run=RunHandle(cast("Any", records), "run"))
         assert [count for count, _ in records.planned] == [2]
         assert sorted((one.number, one.error) for one in records.tasks) == [(0, None), (1, "below zero")]

@@ -1,4 +1,4 @@
-"""Every executor passes the suite of its port; :mod:`tests.spark.test_executor` has that on Spark's JVM."""
+"""Every executor passes the suites of its ports; :mod:`tests.spark.test_executor` has that on Spark's JVM."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import pytest
 from lakebed.jobs.this_thread import ThisThread
 from lakebed.jobs.worker_pool import WorkerPool
 from lakebed.spark.spark_executor import SparkExecutor
+from lakebed.testing.exchanges import ExchangeConformance
 from lakebed.testing.executors import ExecutorConformance
 from tests.tables.spark.sessions import Session
 
 
-class TestThisThread(ExecutorConformance):
+class TestThisThread(ExecutorConformance, ExchangeConformance):
     tasks_have_processes = False
 
     @pytest.fixture
@@ -22,7 +23,7 @@ class TestThisThread(ExecutorConformance):
         return ThisThread()
 
 
-class TestWorkerPool(ExecutorConformance):
+class TestWorkerPool(ExecutorConformance, ExchangeConformance):
     @pytest.fixture(scope="class")
     def executor(self) -> Iterator[WorkerPool]:
         """One for all tests, of which the last closes it: each start of a worker takes half a second."""
@@ -31,7 +32,7 @@ class TestWorkerPool(ExecutorConformance):
         pool.close()
 
 
-class TestSparkWithoutJvm(ExecutorConformance):
+class TestSparkWithoutJvm(ExecutorConformance, ExchangeConformance):
     tasks_have_processes = False
 
     @pytest.fixture

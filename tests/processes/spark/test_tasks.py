@@ -13,13 +13,13 @@ from msgspec.structs import replace
 
 from lakebed import errors
 from lakebed.files.parquet.layout import Layout
+from lakebed.jobs.bulk_import.shuffle import Account, Reduced
+from lakebed.jobs.bulk_import.staging import RejectedRows, Staged
 from lakebed.jobs.executor import attempt, take_answer
 from lakebed.model.files import NewFile
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
 from lakebed.model.state.transactions.schema_growth import new_field
-from lakebed.spark.shuffle import Account, Reduced
-from lakebed.spark.staging import RejectedRows, Staged
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.upkeep.compaction.run import MergeTask
 from lakebed.upkeep.export.publication import ExportedFile
@@ -60,7 +60,7 @@ def test_a_merge_task_arrives():
     [
         (FILES, tuple[NewFile, ...]),
         ((ExportedFile("part-1", 3, 40, "ab"),), tuple[ExportedFile, ...]),
-        (Staged(3, 5, FILES, RejectedRows(2, ("a", "b"))), Staged),
+        (Staged(5, FILES, RejectedRows(2, ("a", "b"))), Staged),
         (Reduced(FILES, {7: Account(3, 3, "ab", 2, ((0, 1, "cd"),))}), Reduced),
     ],
     ids=["sent", "exported", "staged", "reduced"],
@@ -103,7 +103,7 @@ def test_no_name_of_the_module_passes_for_a_class_of_error():
 
 def test_the_engine_of_a_task_keeps_freed_memory_for_a_second():
     """Its allocator reads its options when the engine is imported, which nothing does that a worker has before."""
-    begin = "import sys, lakebed.jobs.tasks, lakebed.spark.bulk_import, lakebed.jobs.worker_pool as pool"
+    begin = "import sys, lakebed.jobs.tasks, lakebed.jobs.bulk_import.importer, lakebed.jobs.worker_pool as pool"
     code = f"{begin}; print('task', file=sys.stderr); pool.on_one_core()"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MIMALLOC_")}
     environment["MIMALLOC_VERBOSE"] = "1"

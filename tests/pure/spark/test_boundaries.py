@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from lakebed.spark.boundaries import InputPart, WeightedKeys, divide, weigh
+from lakebed.jobs.bulk_import.boundaries import InputPart, WeightedKeys, divide, weigh
 
 LETTERS = [bytes([c]) for c in b"abcdefghijklmnopqrst"]
 

@@ -46,7 +46,8 @@ class Frame:
         return Frame(self.sparkSession, parts)
 
     def toArrow(self):  # noqa: N802 - Spark's name
-        return pa.Table.from_batches([batch for part in self.parts for batch in part])
+        batches = [batch for part in self.parts for batch in part]
+        return pa.Table.from_batches(batches) if batches else pa.table({})
 
 
 class Session:

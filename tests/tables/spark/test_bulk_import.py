@@ -4,9 +4,10 @@ import pytest
 
 import lakebed
 from lakebed import Schema, StorageError
-from lakebed.jobs.executor import Root
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.executor import Root, TableCall
 from lakebed.model.files import data_folder
-from lakebed.spark.bulk_import import Importer
+from lakebed.spark.spark_executor import SparkExecutor
 from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
@@ -48,7 +49,8 @@ def fail_quarantine(tmp_path, monkeypatch):
 def imported(table, tmp_path, reading=None):
     path = tmp_path / "in.csv"
     path.write_text("k,v\na,1\nb,two\nc,3\n" if reading else "k,v\na,1\nc,3\n")
-    return Importer(Session, table, Root(str(tmp_path / "lake"))).run(str(path), None, None, reading)
+    importer = Importer(SparkExecutor(Session), TableCall(table, Root(str(tmp_path / "lake"))))
+    return importer.run(str(path), None, None, reading)
 
 
 def test_staged_files_that_cannot_be_deleted_are_orphans_and_the_rows_are_imported(lake, tmp_path):

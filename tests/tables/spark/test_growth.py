@@ -1,15 +1,15 @@
-"""A bulk import into a table that takes new columns, with both sides of its shuffle in this process."""
+"""A bulk import into a table that takes new columns, with all of its tasks in this thread."""
 
 import pyarrow as pa
 import pytest
 
 import lakebed
 from lakebed import KeepAll, RejectedError, Schema, SchemaMismatchError
-from lakebed.jobs.executor import Root
+from lakebed.jobs.bulk_import import importer as importing
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.executor import Root, TableCall
+from lakebed.jobs.this_thread import ThisThread
 from lakebed.log.log_limits import LogLimits
-from lakebed.spark import bulk_import
-from lakebed.spark.bulk_import import Importer
-from lakebed.spark.shuffle import RowsRead, merge_pieces, send_pieces, settle
 from lakebed.testing.faults import Meanwhile
 from lakebed.write.imports import SourceReading
 from tests.tables.ingest.columns import fields, put, read, rows
@@ -23,30 +23,10 @@ def table(tmp_path):
 
 
 @pytest.fixture
-def importer_of(tmp_path, monkeypatch):
-    """Makes importers of two reducers."""
-
-    class Alone(Importer):
-        def _exchange(self, found, shuffle):
-            tasks = enumerate(found.tasks)
-            sent = []
-            for number, task in tasks:
-                read = RowsRead()
-                sent += send_pieces(number, found.chunks(task, shuffle, read), shuffle, read)
-            made = []
-            for reducer in range(len(shuffle.boundaries) + 1):
-                scratch = tmp_path / f"{shuffle.job}-{reducer}"
-                scratch.mkdir()
-                own = [row for row in sent if row.column("reducer")[0].as_py() == reducer]
-                _, result = merge_pieces(own, shuffle, scratch)
-                made += [] if result is None else [(reducer, result)]
-            return settle(dict(enumerate(found.rows)), made)
-
-        def _cores(self):
-            return 2
-
-    monkeypatch.setattr(bulk_import, "reducer_count", lambda *_: 2)
-    return lambda table: Alone(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+def importer_of(monkeypatch):
+    """Makes importers of two reducers, whose tasks run in this thread."""
+    monkeypatch.setattr(importing, "reducer_count", lambda *_: 2)
+    return lambda table: Importer(ThisThread(), TableCall(table, Root(table.storage.url)))
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.jobs.executor import Root
-from lakebed.spark import bulk_import
-from lakebed.spark.bulk_import import Importer
-from lakebed.spark.map_inputs import TASK_BYTES_MIN, SourceGroup, divide_groups
+from lakebed.jobs.bulk_import import importer as importing
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.bulk_import.map_inputs import TASK_BYTES_MIN, SourceGroup, divide_groups
+from lakebed.jobs.executor import Root, TableCall
+from lakebed.jobs.this_thread import ThisThread
 
 UNIT = TASK_BYTES_MIN
 
@@ -43,6 +44,20 @@ def test_row_groups_are_divided_by_cores_and_by_bytes(sizes, bytes_max, cores, t
     assert [group for task in divided for group in task] == groups
 
 
+class TwoCores(ThisThread):
+    def cores(self, memory_limit_bytes):
+        return 2
+
+
+class Unused(ThisThread):
+    @property
+    def exchange(self):
+        pytest.fail("no task is needed")
+
+    def cores(self, memory_limit_bytes):
+        pytest.fail("no core is needed")
+
+
 @pytest.fixture
 def planned(tmp_path, monkeypatch):
     """Imports a folder with two cores, as far as the exchange; returns what the map tasks would read."""
@@ -53,12 +68,9 @@ def planned(tmp_path, monkeypatch):
             found.append((given, shuffle))
             return ()
 
-        def _cores(self):
-            return 2
-
-    monkeypatch.setattr(bulk_import, "split_before", lambda *_: 0)
+    monkeypatch.setattr(importing, "split_before", lambda *_: 0)
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}, values={"v": "string"}))
-    importer = Planner(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+    importer = Planner(TwoCores(), TableCall(table, Root(table.storage.url)))
 
     def plan(folder):
         importer.run(folder, "parquet", None)
@@ -76,10 +88,10 @@ def test_an_import_far_below_the_memory_limit_has_a_task_for_each_core(planned, 
     assert given.rows == (200_000, 200_000)
 
 
-def test_an_import_of_no_rows_needs_no_spark(tmp_path):
+def test_an_import_of_no_rows_needs_no_executor(tmp_path):
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}))
     (tmp_path / "in").mkdir()
     pq.write_table(pa.table({"k": pa.array([], pa.int64())}), tmp_path / "in" / "0.parquet")
-    importer = Importer(lambda: pytest.fail("Spark is not needed"), table, Root(table.storage.url))
+    importer = Importer(Unused(), TableCall(table, Root(table.storage.url)))
     report = importer.run(tmp_path / "in", "parquet", None)
     assert (report.rows, report.map_tasks, report.reduce_tasks, report.version) == (0, 0, 0, None)

@@ -3,12 +3,12 @@
 import pytest
 
 import lakebed
+from lakebed.jobs.bulk_import.boundaries import WeightedKeys, choose_split_keys, full_partitions
+from lakebed.jobs.bulk_import.importer import split_before
+from lakebed.jobs.bulk_import.shuffle import whole_key
 from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.settings import Settings
-from lakebed.spark.boundaries import WeightedKeys, choose_split_keys, full_partitions
-from lakebed.spark.bulk_import import split_before
-from lakebed.spark.shuffle import whole_key
 from lakebed.upkeep.splitting.plan import LargePartition, SplitAt
 
 SCHEMA = lakebed.Schema({"k": "string"}, {"s": "int32"}, {"v": "int64"})

@@ -7,8 +7,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed import ExistsError, UsageError
+from lakebed.jobs.bulk_import.staging import Quarantine, RejectedRows, RejectedRowsWriter
 from lakebed.jobs.executor import Root
-from lakebed.spark.staging import Quarantine, RejectedRows, RejectedRowsWriter
 
 BAD = pa.RecordBatch.from_pydict({"n": ["x", "y"]})
 ODD = pa.RecordBatch.from_pydict({"n": [None], "more": [1]})

@@ -100,10 +100,7 @@ def test_other_operations(pipeline):
     assert code_of(lambda: pipeline.ingest("t", method="none")) == Code.ARGUMENT_INVALID
 
 
-def test_a_migration_without_spark(pipeline, tmp_path):
+def test_a_migration(pipeline):
     source = ForeignTable("there", None, ROWS.schema, 2, lambda: iter(ROWS.to_batches()), list)
-    within = Pipeline(pipeline.instance, launcher="in-process")
-    chosen = Selection({}, frozenset(), frozenset())
-    assert code_of(lambda: within.migrate("t", source, chosen, job_id=None)) == Code.SPARK_REQUIRED
     wrong = Selection({"m": "n"}, frozenset(), frozenset())
     assert code_of(lambda: pipeline.migrate("t", source, wrong, job_id=None)) == Code.COLUMN_UNKNOWN

@@ -10,11 +10,11 @@ import pytest
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
 from lakebed.files.sorting.sort import cut_pieces, sort_chunks, sort_runs
+from lakebed.jobs.bulk_import.map_inputs import staged_chunks
+from lakebed.jobs.bulk_import.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.jobs.executor import Root
 from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
-from lakebed.spark.map_inputs import staged_chunks
-from lakebed.spark.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.write.run import check_rows, send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
@@ -48,7 +48,7 @@ def sent_by(number, rows, shuffle):
 
 
 def received_by(reducer, sent):
-    return [row for row in sent if row.column("reducer")[0].as_py() == reducer]
+    return [piece for piece in sent if piece.reducer == reducer]
 
 
 def reduced(sent, shuffle, tmp_path):
@@ -57,7 +57,7 @@ def reduced(sent, shuffle, tmp_path):
     for reducer in range(REDUCERS):
         scratch = tmp_path / f"reducer-{reducer}"
         scratch.mkdir()
-        _, result = merge_pieces(received_by(reducer, sent), shuffle, scratch)
+        result = merge_pieces(reducer, received_by(reducer, sent), shuffle, scratch)
         if result is not None:
             made.append((reducer, result))
     return made
@@ -125,8 +125,8 @@ def test_output_that_arrives_in_part_is_refused(shuffle, tmp_path, lost):
     sent = sent_by(0, rows_of(7), shuffle)
     kept = {
         "a piece": sent[1:],
-        "the account": [row for row in sent if row.column("chunk")[0].as_py() != ACCOUNT],
-        "everything for one reducer": [row for row in sent if row.column("reducer")[0].as_py() != 2],
+        "the account": [piece for piece in sent if piece.chunk != ACCOUNT],
+        "everything for one reducer": [piece for piece in sent if piece.reducer != 2],
     }[lost]
     with pytest.raises(Error, match=r"reached a reducer twice|arrived"):
         settle({0: 300}, reduced(kept, shuffle, tmp_path))
@@ -239,10 +239,3 @@ def test_rows_that_were_read_and_written_are_compared_as_the_mode_allows(mode, r
         else pytest.raises(lakebed.Error, match=f"{read} rows were read and {written}")
     ):
         check_rows(read, written, mode)
-
-
-def test_pieces_of_two_reducers_in_one_task_are_refused(table, shuffle, tmp_path):
-    sent = sent_by(0, rows_of(0), shuffle)
-    assert len({row.column("reducer")[0].as_py() for row in sent}) > 1
-    with pytest.raises(lakebed.Error, match="pieces of reducers 0 and 1 to one task"):
-        merge_pieces(sent, shuffle, tmp_path)

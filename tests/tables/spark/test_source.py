@@ -6,9 +6,9 @@ import pytest
 
 from lakebed import DamagedError, Generated, Schema, SchemaMismatchError
 from lakebed.engine.computed_columns import checked
+from lakebed.jobs.bulk_import import map_inputs
+from lakebed.jobs.bulk_import.shuffle import whole_key
 from lakebed.jobs.interrupt import Stop
-from lakebed.spark import map_inputs
-from lakebed.spark.shuffle import whole_key
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.sources import find_files

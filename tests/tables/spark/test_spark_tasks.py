@@ -10,14 +10,15 @@ from pyspark.errors import PySparkException
 import lakebed
 from lakebed import DamagedError, Schema
 from lakebed.errors import Code
-from lakebed.jobs.executor import Root, decode
+from lakebed.jobs.bulk_import.map_inputs import native_chunks, native_input, source_rows, staged_chunks
+from lakebed.jobs.bulk_import.shuffle import Reduced, Shuffle, map_task, reduce_task, settle
+from lakebed.jobs.bulk_import.staging import Staged, Staging, stage_task
+from lakebed.jobs.executor import MapReduce, Piece, Root, TableCall
 from lakebed.jobs.interrupt import Stop
-from lakebed.spark.map_inputs import native_chunks, native_input, source_rows, staged_chunks
 from lakebed.spark.scattered import scattered
-from lakebed.spark.shuffle import PIECES, Reduced, Shuffle, map_function, reduce_function, settle
+from lakebed.spark.spark_exchange import PIECES, SparkExchange, map_function, reduce_function
 from lakebed.spark.spark_executor import SparkExecutor, _task_function
 from lakebed.spark.spark_job import spark_errors
-from lakebed.spark.staging import Staging, stage
 from lakebed.upkeep.export.publication import ExportedFile
 from lakebed.write.conformer import Conformer
 from lakebed.write.sources import find_files
@@ -60,34 +61,56 @@ def test_without_values_no_value_is_worked_on():
     assert frame.mapInArrow(_task_function(fails), "item int, answer binary").parts == [[]]
 
 
-def test_files_go_through_map_and_reduce(shuffle, tmp_path):
+@pytest.fixture
+def call(table, shuffle):
+    return TableCall(table, shuffle.place)
+
+
+def map_reduce(values, chunks, shuffle):
+    maps, reduces = partial(map_task, shuffle=shuffle, chunks=chunks), partial(reduce_task, shuffle=shuffle)
+    return MapReduce(values, maps, len(shuffle.boundaries) + 1, reduces, Reduced, 100)
+
+
+def test_files_go_through_map_and_reduce(shuffle, call, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
     found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop(), lambda: 1)
-    pieces = scattered(Session(), found.tasks).mapInArrow(map_function(shuffle, found.chunks), PIECES)
-    made = Frame(Session(), [[batch for part in pieces.parts for batch in part]])
-    (row,) = made.mapInArrow(reduce_function(shuffle), "").toArrow().to_pylist()
-    files = settle(dict(enumerate(found.rows)), [(row["reducer"], decode(row["payload"], Reduced))])
+    made = SparkExchange(Session).map_reduce(map_reduce(found.tasks, found.chunks, shuffle), call)
+    files = settle(dict(enumerate(found.rows)), made)
     assert sum(new.file.rows for new in files) == 100
 
 
-def test_staged_files_are_read_by_map_tasks(shuffle, tmp_path):
+def test_staged_files_are_read_by_map_tasks(shuffle, call, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
     found = native_input(find_files(tmp_path / "a.parquet"), shuffle, Conformer(SCHEMA), Stop(), lambda: 1)
-    frame = scattered(Session(), found.tasks)
-    (staged,) = stage(frame, Staging(shuffle, Conformer(SCHEMA), None), partial(source_rows, shuffle=shuffle), Stop())
+    rows = partial(source_rows, shuffle=shuffle)
+    work = partial(stage_task, rows=rows, staging=Staging(shuffle, Conformer(SCHEMA), None))
+    (staged,) = SparkExchange(Session).run_all(found.tasks, work, Staged, call)
     files = [new.file for new in staged.files]
     assert sum(file.rows for file in files) == 100
-    pieces = scattered(Session(), files).mapInArrow(map_function(shuffle, staged_chunks), PIECES).toArrow()
-    assert pieces.column("map").to_pylist() == [0, 0]
+    mapped = map_function(map_reduce(files, staged_chunks, shuffle))
+    assert scattered(Session(), files).mapInArrow(mapped, PIECES).toArrow().column("map").to_pylist() == [0, 0]
 
 
-def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, tmp_path):
+def test_the_error_of_a_map_task_arrives_with_its_class(shuffle, call, tmp_path):
     pq.write_table(ROWS, tmp_path / "a.parquet")
     (file,) = find_files(tmp_path / "a.parquet")
     (tmp_path / "a.parquet").write_bytes(b"PAR1" * 9)
-    chunks = partial(native_chunks, conformer=Conformer(SCHEMA))
-    with pytest.raises(lakebed.StorageError, match="was changed since"), spark_errors():
-        scattered(Session(), [((file, (0,)),)]).mapInArrow(map_function(shuffle, chunks), PIECES)
+    work = map_reduce([((file, (0,)),)], partial(native_chunks, conformer=Conformer(SCHEMA)), shuffle)
+    with pytest.raises(lakebed.StorageError, match="was changed since"):
+        SparkExchange(Session).map_reduce(work, call)
+
+
+def sent_to_both(number, _):
+    return [Piece(reducer, number, 0, 0, pa.py_buffer(b"x")) for reducer in (0, 1)]
+
+
+def test_pieces_of_two_reducers_in_one_task_are_refused():
+    """As a Spark whose shuffle places rows by another hash would bring them."""
+    work = MapReduce([None], sent_to_both, 2, lambda _, pieces: len(list(pieces)), int, 0)
+    sent = scattered(Session(), work.values).mapInArrow(map_function(work), PIECES)
+    assert len(sent.toArrow()) == 2
+    with pytest.raises(lakebed.Error, match="pieces of reducers 0 and 1 to one task"), spark_errors():
+        Frame(Session(), sent.parts).mapInArrow(reduce_function(work), "")
 
 
 @pytest.mark.parametrize("reason", ["No space left on device", "Disk quota exceeded"])

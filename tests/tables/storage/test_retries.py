@@ -10,10 +10,10 @@ import pytest
 import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
+from lakebed.jobs.bulk_import.staging import Quarantine, RejectedRows
 from lakebed.jobs.executor import Root
 from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.model.state.columns import SegmentRows
-from lakebed.spark.staging import Quarantine, RejectedRows
 from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule

@@ -189,9 +189,6 @@ _SPELLED = {
 _OF_CATALOG = frozenset({"owner", "provider"})
 """Options that Spark adds for a table of its catalog."""
 
-PARTITION_BYTES = 128 * 1024 * 1024
-"""About what a task reads, compressed: some seconds of work, beside which its start is nothing."""
-
 
 @dataclass(frozen=True, slots=True)
 class Options:

@@ -37,6 +37,7 @@ from pyspark.sql.streaming.datasource import (
 
 from lakebed.errors import Code, Error, NotRetainedError
 from lakebed.jobs.executor import Root, on_one_core
+from lakebed.jobs.shares import PARTITION_BYTES
 from lakebed.log import entry as entries
 from lakebed.log.entry import entry_missing
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -46,7 +47,7 @@ from lakebed.read.changes.plan import may_change_rows
 from lakebed.read.rows.plan import PartitionQuery, plan
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.batch_read import RowsPartition, Scan
-from lakebed.spark.datasource.options import PARTITION_BYTES, STREAM_READ, Options
+from lakebed.spark.datasource.options import STREAM_READ, Options
 
 if TYPE_CHECKING:
     from collections.abc import Callable

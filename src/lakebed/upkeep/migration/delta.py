@@ -57,8 +57,8 @@ def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list
     mapping = (table.metadata().configuration or {}).get("delta.columnMapping.mode", "none") != "none"
     if unread := {"columnMapping"} if mapping else features - _READ_FEATURES:
         raise Code.SOURCE_UNSUPPORTED(
-            f"{location.url} has the feature {', '.join(sorted(unread))}, which tasks cannot read: leave out --spark, "
-            "or use `lakebed import --format delta` with Delta's package for Spark",
+            f"{location.url} has the feature {', '.join(sorted(unread))}, which tasks cannot read: leave out --spark "
+            "and --in-process, or use `lakebed import --format delta` with Delta's package for Spark",
             source=location.url,
         )
     hidden = _hidden_rows(table)
@@ -67,7 +67,8 @@ def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list
         path = unquote(action["path"])
         if "://" in path:
             raise Code.SOURCE_UNSUPPORTED(
-                f"{location.url} refers to {path}, a file outside of its folder: leave out --spark", source=location.url
+                f"{location.url} refers to {path}, a file outside of its folder: leave out --spark and --in-process",
+                source=location.url,
             )
         ends = f"/{path}", f"/{action['path']}"
         found = [vector for place, vector in hidden.get(path.rpartition("/")[2], ()) if place.endswith(ends)]

@@ -3,7 +3,8 @@
 The rows are a stream into the write of :mod:`lakebed.write.run`, which sorts them in bounded memory. The stream fails
 at its end if the number of rows differs from the source's metadata, so that a partly read source is never committed.
 
-:mod:`lakebed.spark.migration` does the same on Spark, with :meth:`Selection.conformer` and :func:`check_count`.
+:mod:`lakebed.jobs.bulk_import.migration` does the same by tasks, with :meth:`Selection.conformer` and
+:func:`check_count`.
 
 Core types: :class:`Selection`, :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
 """

@@ -1,11 +1,14 @@
-"""Bulk import: a large input, sorted by a shuffle of runs, visible in one commit.
+"""Bulk import: a large input, sorted by map tasks and reduce tasks, visible in one commit.
 
-    check -> sample -> cut partitions -> map: read, sort, cut -> shuffle of pieces -> reduce: merge, send
+    check -> sample -> cut partitions -> map: read, sort, cut -> exchange of pieces -> reduce: merge, send
     -> settle -> commit
+
+The tasks are run, and the pieces carried, by the exchange of an executor (:class:`~lakebed.jobs.executor.Exchange`): by
+Spark's shuffle, or in files of worker processes.
 
 Parquet files are read by the map tasks themselves: the driver lists them, reads their footers and samples their keys.
 Any other source is staged first, and its staged files take its place: text, Arrow and ORC files, which tasks read as a
-write does (:mod:`lakebed.write.file_parts`), and what Spark reads (:mod:`lakebed.spark.source_frames`).
+write does (:mod:`lakebed.write.file_parts`), and what only Spark reads (:class:`~lakebed.jobs.executor.SparkFrames`).
 
 A reducer owns one range of keys, so its files and those of its neighbours at most touch: all are one run. There is one
 commit, of all rows or none, under the job id that the caller gave; a repeated import with the same id adds nothing. If
@@ -18,36 +21,44 @@ Errors: those of sources and rows before anything is committed; UnknownOutcomeEr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from lakebed import clock
-from lakebed.errors import Code, Error, UnknownOutcomeError
+from lakebed.errors import Code, UnknownOutcomeError
 from lakebed.files.formats.file_format import SUFFIXES as DATA_SUFFIXES
 from lakebed.files.formats.file_format import FileFormat, check_options
-from lakebed.files.formats.reading_options import SPARK_FORMATS
-from lakebed.jobs.executor import Root, decode, rows_of
-from lakebed.jobs.interrupt import Stop, current_stop
-from lakebed.jobs.job_progress import Callback, Progress, in_phase
+from lakebed.files.formats.reading_options import FORMATS, SPARK_FORMATS
+from lakebed.jobs.bulk_import.boundaries import (
+    WeightedKeys,
+    choose_split_keys,
+    divide,
+    full_partitions,
+    reducer_count,
+    weigh,
+)
+from lakebed.jobs.bulk_import.map_inputs import (
+    MAP_SHARE,
+    MapInput,
+    footer_columns,
+    native_input,
+    source_rows,
+    staged_input,
+)
+from lakebed.jobs.bulk_import.shuffle import Reduced, Shuffle, map_task, reduce_task, settle
+from lakebed.jobs.bulk_import.staging import Quarantine, Rows, Staged, Staging, part_rows, stage_task
+from lakebed.jobs.executor import Executor, MapReduce, Root, TableCall, frames_of
+from lakebed.jobs.job_progress import Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.state.table_state import Source
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import ProposeFiles
 from lakebed.read.inspect.history import CopyKind, record_copy
-from lakebed.spark import source_frames
-from lakebed.spark.boundaries import WeightedKeys, choose_split_keys, divide, full_partitions, reducer_count, weigh
-from lakebed.spark.map_inputs import MAP_SHARE, MapInput, footer_columns, native_input, source_rows, staged_input
-from lakebed.spark.scattered import scattered
-from lakebed.spark.session import cores_of
-from lakebed.spark.shuffle import MADE, PIECES, Reduced, Shuffle, map_function, reduce_function, settle
-from lakebed.spark.spark_job import JobSpan, record_tasks, spark_job
-from lakebed.spark.staging import Quarantine, Rows, SourceToStage, Staged, Staging, part_rows, stage
-from lakebed.storage.external import options_for
-from lakebed.table.tracker.recorder import RunHandle, current_run
+from lakebed.storage.external import absolute, options_for
 from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.upkeep.splitting.run import split_at_keys
 from lakebed.write.conformer import Conformer
@@ -56,11 +67,11 @@ from lakebed.write.growth import Growth
 from lakebed.write.imports import ImportReport, SourceReading
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.run import check_runs, commit_files, discard
+from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import SUFFIXES, find_files
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import SparkSession
 
     from lakebed.files.parquet.layout import Layout
     from lakebed.model.files import NewFile
@@ -80,20 +91,30 @@ class ImportRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Importer:
-    """Imports into one table. ``partition_rows`` takes the place of the setting ``split_rows``.
+class SourceToStage:
+    """What stages a source, whose rows ``conformer`` makes those of the table, and the number of its files."""
 
-    ``start`` gives the Spark session; it is not called if there is nothing to import.
+    stage: Callable[[Staging], Sequence[Staged]]
+    shuffle: Shuffle
+    conformer: Conformer
+    files: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Importer:
+    """Imports into the table of a call. ``partition_rows`` takes the place of the setting ``split_rows``.
+
+    The executor starts nothing if there is nothing to import.
     """
 
-    start: Callable[[], SparkSession]
-    table: Table
-    place: Root
-    progress: Callback | None = None
+    executor: Executor
+    call: TableCall
     partition_rows: int | None = None
-    stop: Stop = field(default_factory=current_stop)
-    record: RunHandle = field(default_factory=current_run)
-    """The run that the tasks are recorded for."""
+
+    @property
+    def table(self) -> Table:
+        """The table."""
+        return self.call.table
 
     def run(
         self, given: Any, format: str | None, job_id: str | None, reading: SourceReading | None = None
@@ -103,7 +124,9 @@ class Importer:
             raise Code.ARGUMENT_INVALID(
                 f"partition_rows = {shown(self.partition_rows)}: must be 2 or more", partition_rows=self.partition_rows
             )
-        source_frames.check_format(format)
+        if format is not None and format not in (*FORMATS, *SPARK_FORMATS):
+            formats = ", ".join((*FORMATS, *SPARK_FORMATS))
+            raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {formats}", format=format)
         state = self.table.state()
         request = ImportRequest(job_id, state.version)
         if (first := committed_at(state, "job_id", job_id)) is not None:
@@ -113,7 +136,7 @@ class Importer:
         shuffle = self._shuffle(self.table.layout(), state.merge)
         reading = reading or SourceReading()
         quarantine = self._quarantine(reading, job_id or shuffle.job, shuffle.job)
-        if source_frames.is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
+        if _is_frame(given) or format in SPARK_FORMATS or reading.select is not None:
             return self._staged(self._read_by_spark(given, format, shuffle, reading), request, quarantine)
         files = find_files(given, self.table.storage, SUFFIXES if format == "parquet" else DATA_SUFFIXES)
         if not are_parquet(files, self.table.storage, replace(reading.options, format=format)):
@@ -122,8 +145,8 @@ class Importer:
         if quarantine is None:
             return self._shuffled(map_input, shuffle, request)
         rows = partial(source_rows, shuffle=shuffle)
-        source = SourceToStage(scattered(self.start(), map_input.tasks), rows, shuffle, conformer, str(given))
-        return self._staged(source, request, quarantine)
+        stage = partial(self._stage, map_input.tasks, rows)
+        return self._staged(SourceToStage(stage, shuffle, conformer, len(files)), request, quarantine)
 
     def _parquet(
         self, files: Sequence[Source], shuffle: Shuffle, reading: SourceReading
@@ -131,13 +154,13 @@ class Importer:
         """Parquet files as the input of map tasks; the columns that the table lacks are added, or left out."""
         check_options(((file.url, FileFormat.PARQUET) for file in files), reading.options)
         conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=False))
-        columns = partial(footer_columns, files, shuffle, self.stop)
+        columns = partial(footer_columns, files, shuffle, self.call.stop)
         if reading.ignore_extra:
             extra = {name for _, schema in columns() for name in schema.names} - set(conformer.read)
             conformer = replace(conformer, ignored=frozenset(extra))
         else:
             shuffle, conformer = self._growing(shuffle, conformer, columns)
-        return native_input(files, shuffle, conformer, self.stop, self._cores), shuffle, conformer
+        return native_input(files, shuffle, conformer, self.call.stop, self._cores), shuffle, conformer
 
     def _divided_files(
         self, files: Sequence[Source], format: str | None, shuffle: Shuffle, reading: SourceReading
@@ -156,36 +179,39 @@ class Importer:
         for name, schema in columns:
             RowEncoder(conformer, shuffle.merge).check(schema, name)
         rows = partial(part_rows, shuffle=shuffle, text=text, options=options)
-        name = ", ".join(file.url for file in files[:3])
-        return SourceToStage(scattered(self.start(), parts), rows, shuffle, conformer, name, len(files))
+        return SourceToStage(partial(self._stage, parts, rows), shuffle, conformer, len(files))
 
     def _read_by_spark(self, data: Any, format: str | None, shuffle: Shuffle, reading: SourceReading) -> SourceToStage:
         reading.check_spark()
-        framed = source_frames.is_frame(data)
-        name = "the DataFrame" if framed else str(data)
-        format = "parquet" if framed else source_frames.format_for(data, format, self.table.storage)
-        untyped = not framed and format in source_frames.TEXT_FORMATS
-        conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=untyped))
-        with spark_job(session := self.start(), self.stop):
-            frame = source_frames.read_frame(session, data, format, reading.select, self.table.storage)
-            columns = source_frames.columns_of(frame)
-            shuffle, conformer = self._growing(shuffle, conformer, lambda: [(name, columns)])
-            frame = source_frames.typed(frame, conformer)
-        source_frames.check_frame(frame, RowEncoder(conformer, shuffle.merge), name)
-        rows = partial(source_frames.named_rows, source=name)
-        return SourceToStage(frame, rows, shuffle, conformer, name)
+        instead = "import files that Lakebed reads itself, without a select"
+        found = frames_of(self.executor, "this source", instead).source(self.call, data, format, reading.select)
+        conformer = self._limited(reading.conformer(shuffle.layout.schema, untyped=found.untyped))
+        shuffle, conformer = self._growing(shuffle, conformer, lambda: [(found.name, found.columns)])
+        typed = found.typed(conformer)
+        RowEncoder(conformer, shuffle.merge).check(typed.columns, typed.name)
+        rows = partial(named_rows, source=typed.name)
+
+        def stage(staging: Staging) -> Sequence[Staged]:
+            return typed.run_all(partial(stage_task, rows=rows, staging=staging), Staged, self._in_phase("read"))
+
+        return SourceToStage(stage, shuffle, conformer)
+
+    def _stage(self, tasks: Sequence[Any], rows: Rows, staging: Staging) -> Sequence[Staged]:
+        """Stage the rows of tasks."""
+        work = partial(stage_task, rows=rows, staging=staging)
+        return self.executor.exchange.run_all(tasks, work, Staged, self._in_phase("read"))
+
+    def _in_phase(self, phase: str) -> TableCall:
+        return replace(self.call, progress=in_phase(self.call.progress, phase))
 
     def _staged(self, source: SourceToStage, request: ImportRequest, quarantine: Quarantine | None) -> ImportReport:
         """Stage the rows of a source, then import what was staged."""
         try:
-            staging = Staging(source.shuffle, source.conformer, quarantine)
-            staged = stage(source.frame, staging, source.rows, self.stop, self.record, progress=self.progress)
-        except BaseException as error:
+            staged = source.stage(Staging(source.shuffle, source.conformer, quarantine))
+        except BaseException:
             if quarantine is not None:
                 quarantine.discard()
-            if not isinstance(error, Error):
-                raise
-            raise source_frames.refused_text(error, source.name) from error
+            raise
         report = self._from_staged(staged, source.shuffle, request, quarantine)
         return replace(report, source_files=source.files)
 
@@ -206,8 +232,9 @@ class Importer:
         if reading.quarantine is None:
             return None
         # Tasks run in other folders.
-        url = source_frames.absolute(str(reading.quarantine))
-        quarantine = Quarantine(Root(url, options_for(url, self.place.url, self.place.options)), job, attempt)
+        url = absolute(str(reading.quarantine))
+        place = self.call.place
+        quarantine = Quarantine(Root(url, options_for(url, place.url, place.options)), job, attempt)
         quarantine.check()
         record_copy(self.table.storage, self.table.id, CopyKind.QUARANTINE, quarantine.url, self.table.version)
         return quarantine
@@ -231,7 +258,7 @@ class Importer:
                 quarantine.discard()
         if report.repeated:
             return report
-        report = replace(report, rows=sum(part.taken for part in staged))
+        report = replace(report, rows=sum(part.rows for part in staged))
         if quarantine is None:
             return report
         quarantine.finish(rejected, {"table": self.table.id, "version": report.version})
@@ -240,7 +267,7 @@ class Importer:
 
     def _shuffle(self, layout: Layout, merge: MergeMode) -> Shuffle:
         return Shuffle(
-            place=self.place,
+            place=self.call.place,
             table_id=self.table.id,
             job=clock.new_id(),
             layout=layout,
@@ -254,8 +281,8 @@ class Importer:
         """Return the rows of Parquet files, merged by a mode, as new data files of the table, sent, not committed."""
         shuffle = self._shuffle(self.table.layout(), merge)
         conformer = self._limited(Conformer(shuffle.layout.schema))
-        shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.stop))
-        map_input = native_input(files, shuffle, conformer, self.stop, self._cores)
+        shuffle, conformer = self._growing(shuffle, conformer, partial(footer_columns, files, shuffle, self.call.stop))
+        map_input = native_input(files, shuffle, conformer, self.call.stop, self._cores)
         new_files = self._exchange(map_input, self._divided(map_input, weigh(map_input.parts), shuffle))
         return Ingested(new_files, sum(map_input.rows))
 
@@ -278,17 +305,16 @@ class Importer:
             shuffle, conformer = self._growing(shuffle, conformer, lambda: columns)
         for name, schema in columns:
             RowEncoder(conformer, shuffle.merge).check(schema, name)
-        staging, frame = Staging(shuffle, conformer, None), scattered(self.start(), tasks)
-        staged = stage(frame, staging, rows, self.stop, self.record, progress=self.progress)
+        staged = self._stage(tasks, rows, Staging(shuffle, conformer, None))
         try:
-            check(sum(part.taken for part in staged))
+            check(sum(part.rows for part in staged))
             map_input = staged_input([new for part in staged for new in part.files], self._cores())
             sample = weigh(map_input.parts)
             self._split_partitions(map_input, sample)
             new_files = self._exchange(map_input, self._divided(map_input, sample, shuffle))
         finally:
             self._unstage(staged)
-        return Ingested(new_files, sum(part.taken for part in staged))
+        return Ingested(new_files, sum(part.rows for part in staged))
 
     def _unstage(self, staged: Sequence[Staged]) -> None:
         """Delete staged files, which are never committed."""
@@ -302,12 +328,12 @@ class Importer:
 
     def _shuffled(self, map_input: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
         sample = weigh(map_input.parts)
-        self.stop.check()
+        self.call.stop.check()
         partitions_split = self._split_partitions(map_input, sample)
         shuffle = self._divided(map_input, sample, shuffle)
         files = self._exchange(map_input, shuffle)
-        if self.progress is not None:
-            self.progress(Progress(rows := sum(map_input.rows), rows, "commit"))
+        if self.call.progress is not None:
+            self.call.progress(Progress(rows := sum(map_input.rows), rows, "commit"))
         version, repeated = self.commit(files, request)
         return ImportReport(
             table=self.table.name,
@@ -332,24 +358,22 @@ class Importer:
         return split_before(self.table, self.table.state(), sample, row_bytes, limits)
 
     def _cores(self) -> int:
-        with spark_job(session := self.start(), self.stop):
-            return cores_of(session)
+        self.call.stop.check()
+        return self.executor.cores(self.table.settings_in_force().memory_limit_bytes)
 
     def _exchange(self, map_input: MapInput, shuffle: Shuffle) -> tuple[NewFile, ...]:
-        """Map, shuffle, reduce: one Spark job, one action; none if there are no rows."""
+        """Run the map tasks and the reduce tasks; none if there are no rows."""
         if not map_input.tasks:
             return ()
-        total = sum(map_input.rows)
-        span = JobSpan(0, total, total, tasks=len(map_input.tasks) + len(shuffle.boundaries) + 1)
-        session = self.start()
-        with spark_job(session, self.stop, in_phase(self.progress, "sort and merge"), span):
-            pieces = scattered(session, map_input.tasks).mapInArrow(map_function(shuffle, map_input.chunks), PIECES)
-            placed = pieces.repartition(len(shuffle.boundaries) + 1, "address")
-            table = placed.mapInArrow(reduce_function(shuffle), MADE).toArrow()
-        rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        reduced = [(reducer, decode(payload, Reduced)) for reducer, payload in rows]
-        tasks = [(rows_of(one.files), one.times) for _, one in sorted(reduced, key=itemgetter(0))]
-        record_tasks(self.record, session, tasks)
+        work = MapReduce(
+            values=map_input.tasks,
+            map=partial(map_task, shuffle=shuffle, chunks=map_input.chunks),
+            reducers=len(shuffle.boundaries) + 1,
+            reduce=partial(reduce_task, shuffle=shuffle),
+            made=Reduced,
+            rows=sum(map_input.rows),
+        )
+        reduced = self.executor.exchange.map_reduce(work, self._in_phase("sort and merge"))
         return settle(dict(enumerate(map_input.rows)), reduced, shuffle.merge)
 
     def commit(self, files: Sequence[NewFile], request: ImportRequest) -> tuple[int | None, bool]:
@@ -359,7 +383,7 @@ class Importer:
         """
         if not files and request.key is None:
             return None, False
-        self.stop.check()
+        self.call.stop.check()
         outcome = commit_files(self.table, ProposeFiles(tuple(files), request.key, request.base_version))
         version = version_of(outcome, f"import into {self.table.name}")
         return version, isinstance(outcome, Committed) and outcome.repeated
@@ -379,3 +403,14 @@ def split_before(table: Table, state: TableState, sample: WeightedKeys, row_byte
             table, full, lambda partition, summaries: choose_split_keys(partition, summaries, sample, codec)
         ).split
     )
+
+
+def named_rows(batches: Iterator[pa.RecordBatch], source: str) -> Iterator[SourceRows]:
+    """Return the rows of a Spark partition, with the name of their source."""
+    return (SourceRows(batch, source) for batch in batches)
+
+
+def _is_frame(given: Any) -> bool:
+    """Return whether the source is a DataFrame of Spark; there is none where PySpark was not imported."""
+    module = sys.modules.get("pyspark.sql")
+    return module is not None and isinstance(given, module.DataFrame)

@@ -1,9 +1,9 @@
 """The two sides of the shuffle of a bulk import: what a map task sends, and what a reduce task makes of it.
 
 A map task reads its share of the input, sorts it in chunks that fit into its memory, cuts each chunk at the reducers'
-boundaries and sends the slices as *pieces*: compressed Arrow files, in parts of at most 32 MiB, opaque to Spark. A
-reduce task writes the parts to their places on disk as they come, merges the pieces and sends the files of one range of
-keys. Rows never enter the JVM.
+boundaries and sends the slices as *pieces*: compressed Arrow files, in parts of at most 32 MiB, opaque to what carries
+them (:class:`~lakebed.jobs.executor.Exchange`). A reduce task writes the parts to their places on disk as they come,
+merges the pieces and sends the files of one range of keys.
 
 *No row is lost or doubled.* Spark may compute a map task again for some of its reducers, for instance after a lost
 block. If the second attempt gave other rows, or cut them differently, reducers of the two attempts would together lose
@@ -29,7 +29,6 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
-from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,32 +38,18 @@ from typing import Any
 import pyarrow as pa
 from xxhash import xxh3_128
 
-from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.layout import Layout
-from lakebed.jobs.executor import Root, TaskTimes, decode, encode, task_scratch
+from lakebed.jobs.executor import Piece, Root, decode, encode, task_scratch
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.schema import Schema
-from lakebed.spark.scattered import address_of, values_in
-from lakebed.spark.spark_job import ArrowFunction, attempt_number, raising
+from lakebed.storage.disk_space import writing_to
 from lakebed.write.run import check_rows, send_run
 
-PIECES = "reducer int, map int, chunk int, part int, payload binary, address int"
-"""The columns of pieces; by their ``address`` Spark places them (:mod:`lakebed.spark.scattered`)."""
-_PIECE_SCHEMA = pa.schema(
-    [
-        *((name, pa.int32()) for name in ("reducer", "map", "chunk", "part")),
-        ("payload", pa.binary()),
-        ("address", pa.int32()),
-    ]
-)
 ACCOUNT = -1
-"""The chunk number of the row that carries a map task's account."""
-
-MADE = "reducer int, payload binary"
-_MADE_SCHEMA = pa.schema([("reducer", pa.int32()), ("payload", pa.binary())])
+"""The chunk number of the piece that is a map task's account."""
 
 
 def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
@@ -131,24 +116,18 @@ class Reduced:
 
     files: tuple[NewFile, ...]
     accounts: dict[int, Account]
-    times: TaskTimes | None = None
 
 
 # -- the map side -----------------------------------------------------------------------------------------------
 
 
-def map_function(shuffle: Shuffle, chunks: Chunks) -> ArrowFunction:
-    """Return the function that ``mapInArrow`` applies to the frame of map tasks; gives rows of PIECES."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for number, value in values_in(batches):
-            read = RowsRead()
-            yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
-
-    return raising(run)
+def map_task(number: int, value: Any, shuffle: Shuffle, chunks: Chunks) -> Iterator[Piece]:
+    """Run the map task with this number and value."""
+    read = RowsRead()
+    yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
 
 
-def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read: RowsRead) -> Iterator[pa.RecordBatch]:
+def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read: RowsRead) -> Iterator[Piece]:
     """The pieces of one map task, then an account for each reducer that received any."""
     from lakebed.files.sorting.sort import cut_pieces, encode_piece
 
@@ -163,21 +142,13 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read:
                 digest = xxh3_128(piece).hexdigest()
                 total.update(f"{reducer} {chunk_number} {part} {digest};".encode())
                 pieces[reducer].append((chunk_number, part, digest))
-                yield _row(reducer, number, (chunk_number, part), piece)
+                yield Piece(reducer, number, chunk_number, part, piece)
     if read.rows and not pieces:
         # The table's function left no row; the driver misses the account otherwise.
         pieces[0] = []
     for reducer, sent in pieces.items():
         account = Account(read.rows, rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
-        yield _row(reducer, number, (ACCOUNT, 0), pa.py_buffer(encode(account)))
-
-
-def _row(reducer: int, number: int, piece: tuple[int, int], payload: pa.Buffer) -> pa.RecordBatch:
-    *numbers, address = (pa.array([value], pa.int32()) for value in (reducer, number, *piece, address_of(reducer)))
-    # Without a copy of the payload.
-    ends = pa.py_buffer(array("i", (0, payload.size)))
-    content = pa.Array.from_buffers(pa.binary(), 1, [None, ends, payload])
-    return pa.record_batch([*numbers, content, address], schema=_PIECE_SCHEMA)
+        yield Piece(reducer, number, ACCOUNT, 0, pa.py_buffer(encode(account)))
 
 
 # -- the reduce side --------------------------------------------------------------------------------------------
@@ -191,45 +162,28 @@ class _FromMap:
     accounts: list[Account] = field(default_factory=list)
 
 
-def reduce_function(shuffle: Shuffle) -> ArrowFunction:
-    """Return the function that ``mapInArrow`` applies to the pieces of one reducer; gives at most one row of MADE."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        began = clock.now()
-        with task_scratch() as scratch:
-            reducer, result = merge_pieces(batches, shuffle, scratch)
-        if result is not None:
-            result = replace(result, times=TaskTimes.since(began, attempt_number()))
-            yield pa.record_batch([[reducer], [encode(result)]], schema=_MADE_SCHEMA)
-
-    return raising(run)
+def reduce_task(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle) -> Reduced | None:
+    """Run the reduce task with this number, as :func:`merge_pieces`, in a folder of its own."""
+    with task_scratch() as scratch:
+        return merge_pieces(reducer, pieces, shuffle, scratch)
 
 
-def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: Path) -> tuple[int, Reduced | None]:
+def merge_pieces(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle, scratch: Path) -> Reduced | None:
     """Write, check and merge all pieces of one reducer, and send the files; None without pieces."""
     from lakebed.files.sorting.merge import merge_runs
 
-    reducer = -1
     got: dict[int, _FromMap] = defaultdict(_FromMap)
-    for batch in batches:
-        for index in range(batch.num_rows):
-            arrived, number, chunk, part = (column[index].as_py() for column in batch.columns[:4])
-            if reducer not in (-1, arrived):
-                raise Code.SPARK_FAILED(
-                    f"Spark sent the pieces of reducers {reducer} and {arrived} to one task: this Spark places rows by "
-                    "another hash than Apache Spark; nothing was imported. Turn off what replaces its shuffle"
-                )
-            reducer = arrived
-            payload = batch.column(4)[index].as_buffer()
-            if chunk == ACCOUNT:
-                got[number].accounts.append(decode(payload, Account))
-                continue
-            if (chunk, part) in got[number].pieces:
-                raise _doubled(number)
-            got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
+    for _, number, chunk, part, payload in pieces:
+        if chunk == ACCOUNT:
+            got[number].accounts.append(decode(payload, Account))
+            continue
+        if (chunk, part) in got[number].pieces:
+            raise _doubled(number)
+        got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
+        with writing_to(scratch):
             _write_part(_piece_path(scratch, number, chunk), part, payload)
     if not got:
-        return reducer, None
+        return None
     accounts = {number: _checked(number, received) for number, received in got.items()}
     # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
     chunks = sorted({(number, chunk) for number, received in got.items() for chunk, _ in received.pieces})
@@ -246,7 +200,7 @@ def merge_pieces(batches: Iterable[pa.RecordBatch], shuffle: Shuffle, scratch: P
     check_rows(sum(account.sent for account in accounts.values()), sum(file.rows for file in run), shuffle.merge)
     files = send_run(shuffle.place.connect(), shuffle.table_id, run, job=shuffle.job)
     # Pieces were compared here; the driver compares the rest.
-    return reducer, Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
+    return Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
 
 
 def _piece_path(scratch: Path, number: int, chunk: int) -> Path:

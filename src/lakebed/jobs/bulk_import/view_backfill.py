@@ -1,4 +1,4 @@
-"""Feeds a view with all rows of a large source, on Spark.
+"""Feeds a view with all rows of a large source, by tasks.
 
 Each task reads a share of the source's partitions with Lakebed's own reader, applies the query of the view to it part
 by part, and stages what comes out as a sorted run; the runs are then shuffled as those of a bulk import. One entry
@@ -14,19 +14,15 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.shares import PARTITION_BYTES, sampled, share_out, weights
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows.plan import QueryPlan, plan
-from lakebed.spark.bulk_import import Importer
-from lakebed.spark.datasource.batch_read import sampled, share_out, weights
-from lakebed.spark.datasource.options import PARTITION_BYTES
-from lakebed.spark.scattered import values_in
 from lakebed.upkeep.ingest_jobs import Ingested
 from lakebed.upkeep.view_feed import parts_of, with_keys
 from lakebed.write.source_rows import SourceRows
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from lakebed.jobs.executor import Root
     from lakebed.model.schema import Schema
     from lakebed.model.state.table_state import ViewSource
@@ -34,7 +30,8 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 BACKFILL_BYTES_MIN = 512 * 1024 * 1024
-"""A smaller source is read in the process that refreshes: about a minute, which Spark needs to start and to shuffle."""
+"""A smaller source is read in the process that refreshes: about a minute, beside which the start of Spark or of workers
+does not pay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,22 +60,21 @@ def backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSou
     memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
     query = (fed.select, fed.columns(snapshot.state), importer.table.schema)
     tasks = [
-        _Share(importer.place, source.id, structs.replace(planned, partitions=share), *query, memory_limit_bytes)
+        _Share(importer.call.place, source.id, structs.replace(planned, partitions=share), *query, memory_limit_bytes)
         for share in shares
     ]
     made = importer.staged(tasks, partial(_query_results, name=f"the query of view {importer.table.name}"))
     return replace(made, rows_read=snapshot.count().rows)
 
 
-def _query_results(batches: Iterator[pa.RecordBatch], name: str) -> Iterator[SourceRows]:
-    """Return what the queries of the tasks make of their rows."""
+def _query_results(share: _Share, name: str) -> Iterator[SourceRows]:
+    """Return what the query makes of the rows of a share."""
     from lakebed.engine.row_query import RowQuery
     from lakebed.read.rows.reader import Reader
 
-    for _, share in values_in(batches):
-        query = RowQuery(share.select, share.planned.schema.arrow, share.columns)
-        # The snapshot is pinned, so no file of it is deleted.
-        reader = Reader(share.place.connect(), share.table_id, lambda _: True)
-        with reader.scan(share.planned, share.planned.schema.names, None) as rows:
-            for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
-                yield SourceRows(with_keys(made, share.view), name)
+    query = RowQuery(share.select, share.planned.schema.arrow, share.columns)
+    # The snapshot is pinned, so no file of it is deleted.
+    reader = Reader(share.place.connect(), share.table_id, lambda _: True)
+    with reader.scan(share.planned, share.planned.schema.names, None) as rows:
+        for made in query.rows(parts_of(rows, share.memory_limit_bytes)):
+            yield SourceRows(with_keys(made, share.view), name)

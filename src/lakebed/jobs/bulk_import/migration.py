@@ -1,4 +1,4 @@
-"""Migrates a table of another system on Spark: tasks read its parts, and their rows are shuffled as in a bulk import.
+"""Migrates a table of another system by tasks: they read its parts, and their rows are sorted as in a bulk import.
 
 Each task reads some parts (:class:`lakebed.upkeep.migration.foreign_table.RowsPart`) as a migration in one process
 does, with deletes applied, and stages a sorted run. The rows are counted against the source before the shuffle, and
@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
+from lakebed.jobs.bulk_import.importer import Importer, ImportRequest
 from lakebed.model.state.time_travel import committed_at
-from lakebed.spark.bulk_import import Importer, ImportRequest
-from lakebed.spark.scattered import values_in
 from lakebed.upkeep.migration.run import MigrationReport, Selection, check_count
 from lakebed.write.run import check_runs
 from lakebed.write.source_rows import SourceRows
@@ -59,12 +58,11 @@ def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:
     return [tuple(task) for task in tasks]
 
 
-def _rows_of_parts(batches: Iterator[pa.RecordBatch]) -> Iterator[SourceRows]:
+def _rows_of_parts(parts: Sequence[RowsPart]) -> Iterator[SourceRows]:
     """Return the rows of the parts of a task."""
-    for _, parts in values_in(batches):
-        for part in parts:
-            before = 0
-            for rows in part.batches():
-                for piece in slice_rows(plain(rows), BATCH_BYTES):
-                    yield SourceRows(piece, part.name, before)
-                    before += piece.num_rows
+    for part in parts:
+        before = 0
+        for rows in part.batches():
+            for piece in slice_rows(plain(rows), BATCH_BYTES):
+                yield SourceRows(piece, part.name, before)
+                before += piece.num_rows

@@ -1,9 +1,9 @@
-"""Stages the source of a bulk import: each of its Spark partitions becomes a sorted run, before the import proper.
+"""Stages the source of a bulk import: the rows of each of its tasks become a sorted run, before the import proper.
 
-A DataFrame may give other rows each time it is computed (``rand``, ``limit``, a source that changes), and computing it
-twice, to sample and to import it, may be expensive. :func:`stage` computes it once, by one action, and writes each
-partition as a run under the table's data, which no log names. The import then reads these immutable files, and tasks
-may be repeated. The summaries of the files say where to cut.
+Text has to be parsed to be sampled, and a DataFrame may give other rows each time it is computed (``rand``, ``limit``,
+a source that changes). So a source that is not plain Parquet is read once, and each task writes its rows as a run under
+the table's data, which no log names. The import then reads these immutable files, and tasks may be repeated. The
+summaries of the files say where to cut.
 
 With a :class:`Quarantine`, rows that do not fit are kept apart here, with the reason. Rows read are rows staged and
 rows rejected, or the import fails. Each import has a folder of its own, named by its job, below the location that the
@@ -11,7 +11,7 @@ user gave. Tasks put Parquet files there under new names, so nothing is ever ove
 commit, names the files that count: a file that it does not name, and a folder without it, belong to an attempt that did
 not commit, or that died just after its commit. An import that fails deletes its files.
 
-Core types: :class:`SourceToStage`, :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`RejectedRowsWriter`.
+Core types: :class:`Staging`, :class:`Staged`, :class:`Quarantine`, :class:`RejectedRowsWriter`.
 """
 
 from __future__ import annotations
@@ -19,40 +19,28 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from lakebed import clock
 from lakebed.errors import Code, StorageError
-from lakebed.jobs.executor import (
-    Root,
-    TaskTimes,
-    decode,
-    encode,
-    task_scratch,
-)
-from lakebed.jobs.job_progress import Callback, in_phase
+from lakebed.jobs.bulk_import.shuffle import Shuffle
+from lakebed.jobs.executor import Root, task_scratch
 from lakebed.model.files import NewFile
-from lakebed.spark.scattered import Scattered, values_in
-from lakebed.spark.shuffle import Shuffle
-from lakebed.spark.spark_job import ArrowFunction, attempt_number, raising, record_tasks, spark_job
 from lakebed.storage.contract import check_name
 from lakebed.storage.retries import create_until_clear
-from lakebed.table.tracker.recorder import NO_RUN, RunHandle
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.run import check_rows, send_run
 from lakebed.write.source_rows import SourceRows, conformed_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
 
     from lakebed.files.formats.reading_options import ReadingOptions
-    from lakebed.jobs.interrupt import Stop
     from lakebed.storage.contract import Storage
+    from lakebed.write.file_parts import SourcePart
     from lakebed.write.input_files import TextFields
 
 
@@ -87,7 +75,7 @@ class Quarantine:
         storage = self.place.connect()
         if not storage.locality.shared:
             raise Code.INSTANCE_IN_MEMORY(
-                f"Spark's tasks cannot write to a quarantine in memory ({self.place.url}); use a folder"
+                f"tasks cannot write to a quarantine in memory ({self.place.url}); use a folder"
             )
         if storage.get(self._success_name) is not None:
             raise Code.QUARANTINE_IN_USE(
@@ -152,32 +140,13 @@ class RejectedRowsWriter:
         return RejectedRows(self._rows, tuple(names))
 
 
-_STAGED = "payload binary"
-_STAGED_SCHEMA = pa.schema([("payload", pa.binary())])
-
-Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[SourceRows]]
-"""From the batches that Spark gives a task to the rows of the source."""
+Rows = Callable[[Any], Iterator[SourceRows]]
+"""From the value of a staging task, or the batches that Spark gives it, to the rows of the source."""
 
 
-def part_rows(
-    batches: Iterator[pa.RecordBatch], shuffle: Shuffle, text: TextFields, options: ReadingOptions
-) -> Iterator[SourceRows]:
-    """Return the rows of a staging task, whose Spark partition is a part of a file of any format that is read here."""
-    home = shuffle.place.connect()
-    for _, part in values_in(batches):
-        yield from part.open(home, text, options).rows
-
-
-@dataclass(frozen=True, slots=True)
-class SourceToStage:
-    """The frame whose tasks stage a source, how a task gets the rows, and how they become those of the table."""
-
-    frame: Any
-    rows: Rows
-    shuffle: Shuffle
-    conformer: Conformer
-    name: str
-    files: int = 0
+def part_rows(part: SourcePart, shuffle: Shuffle, text: TextFields, options: ReadingOptions) -> Iterator[SourceRows]:
+    """Return the rows of a staging task, whose value is a part of a file of any format that is read here."""
+    yield from part.open(shuffle.place.connect(), text, options).rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,52 +160,15 @@ class Staging:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """The run of one Spark partition, by its number, of ``taken`` rows; and its rejected rows."""
+    """The run that a task made of ``rows`` rows of its source, and its rejected rows."""
 
-    partition: int
-    taken: int
+    rows: int
     files: tuple[NewFile, ...]
     rejected: RejectedRows
-    times: TaskTimes | None = None
 
 
-def stage(  # noqa: PLR0913 - what is staged, how, and who watches and stops it
-    frame: DataFrame | Scattered,
-    staging: Staging,
-    rows: Rows,
-    stop: Stop,
-    run: RunHandle = NO_RUN,
-    *,
-    progress: Callback | None = None,
-) -> tuple[Staged, ...]:
-    """Compute the frame, once, and write each Spark partition as a run of job ``staging.shuffle.job``, in their order.
-
-    The tasks are recorded as those of ``run``. Raises KeyboardInterrupt if the call was asked to stop.
-    """
-    session = frame.sparkSession
-    with spark_job(session, stop, in_phase(progress, "read")):
-        found = frame.mapInArrow(_stage_function(staging, rows), _STAGED).toArrow()
-    decoded = (decode(payload, Staged) for payload in found.column(0).to_pylist())
-    staged = tuple(sorted(decoded, key=lambda part: part.partition))
-    record_tasks(run, frame.sparkSession, [(part.taken, part.times) for part in staged])
-    return staged
-
-
-def _stage_function(staging: Staging, rows: Rows) -> ArrowFunction:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        partition = 0 if context is None else context.partitionId()
-        began = clock.now()
-        staged = replace(_staged(rows(batches), staging, partition), times=TaskTimes.since(began, attempt_number()))
-        yield pa.record_batch([[encode(staged)]], schema=_STAGED_SCHEMA)
-
-    return raising(run)
-
-
-def _staged(given: Iterator[SourceRows], staging: Staging, partition: int) -> Staged:
-    """Sort and send the rows of one Spark partition, and the rejected ones apart."""
+def stage_task(value: Any, rows: Rows, staging: Staging) -> Staged:
+    """Run a staging task: sort and send the rows of its value, and the rejected ones apart."""
     from lakebed.files.sorting.sort import sort_runs
 
     shuffle, encoder = staging.shuffle, RowEncoder(staging.conformer, staging.shuffle.merge)
@@ -246,12 +178,12 @@ def _staged(given: Iterator[SourceRows], staging: Staging, partition: int) -> St
 
         def fitting() -> Iterator[pa.RecordBatch]:
             nonlocal read
-            for rows in given:
-                read += rows.batch.num_rows
+            for read_rows in rows(value):
+                read += read_rows.batch.num_rows
                 if rejects is None:
-                    yield from conformed_rows(rows, encoder)
+                    yield from conformed_rows(read_rows, encoder)
                     continue
-                kept, rejected = encoder.separate(rows.batch, rows.source)
+                kept, rejected = encoder.separate(read_rows.batch, read_rows.source)
                 for part in rejected:
                     rejects.add(part)
                 yield kept
@@ -262,4 +194,4 @@ def _staged(given: Iterator[SourceRows], staging: Staging, partition: int) -> St
         rejected = RejectedRows() if rejects is None else rejects.send()
     taken = read - rejected.rows
     check_rows(taken, sum(new.file.rows for new in files), shuffle.merge)
-    return Staged(partition, taken, files, rejected)
+    return Staged(taken, files, rejected)

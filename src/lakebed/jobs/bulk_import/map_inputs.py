@@ -23,12 +23,11 @@ import pyarrow as pa
 from lakebed.errors import BadKeyError
 from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import pages_bytes_max
+from lakebed.jobs.bulk_import.boundaries import InputPart
+from lakebed.jobs.bulk_import.shuffle import Chunks, RowsRead, Shuffle, whole_key
 from lakebed.jobs.interrupt import Stop
 from lakebed.model.keys import KeyCodec
 from lakebed.model.state.table_state import Source
-from lakebed.spark.boundaries import InputPart
-from lakebed.spark.scattered import values_in
-from lakebed.spark.shuffle import Chunks, RowsRead, Shuffle, whole_key
 from lakebed.write.conformer import Conformer
 from lakebed.write.row_encoder import RowEncoder
 from lakebed.write.source_rows import SourceRows
@@ -45,7 +44,7 @@ gets one piece of it and merges few of them."""
 
 TASK_BYTES_MIN = 16 * 1024 * 1024
 """A map task takes at least this much, uncompressed, even if cores are idle: some 200,000 rows, which it sorts in the
-time that Spark and a Python worker need to start a task."""
+time that a worker needs to start a task."""
 
 SAMPLE_THREADS = 4
 
@@ -158,10 +157,9 @@ def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer:
     yield from sort_chunks(read.counted(rows), conformer.schema, memory_limit_bytes=limit, mode=shuffle.merge)
 
 
-def source_rows(batches: Iterator[pa.RecordBatch], shuffle: Shuffle) -> Iterator[SourceRows]:
-    """Return the rows of a staging task, whose Spark partition is the value of one map task."""
-    for _, task in values_in(batches):
-        yield from (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
+def source_rows(task: FileGroups, shuffle: Shuffle) -> Iterator[SourceRows]:
+    """Return the rows of a staging task, whose value is that of a map task."""
+    return (SourceRows(batch, url) for batch, url in read_task(task, shuffle))
 
 
 @dataclass(frozen=True, slots=True)
