@@ -1,7 +1,9 @@
-"""Bulk import on Spark, against sorted Parquet files by Spark itself, Iceberg and delta-rs, from the same rows.
+"""Bulk import on Spark and in worker processes, against sorted Parquet files by Spark itself, DuckDB, Iceberg and
+delta-rs, from the same rows.
 
     python -m benchmarks.bulk_import [--cases hex,prefix,short,long,composite,integer,skewed,wide,narrow]
                                      [--files 10] [--rows 2000000] [--rounds 5] [--scale 10]
+                                     [--sides lakebed,here,spark,duckdb]
     python -m benchmarks.bulk_import --cases iceberg,1,8,256,10000,delta,frame,csv,lineitem [--source FOLDER]
 
 Cases: the kinds of rows of :mod:`benchmarks.row_kinds`, as Parquet files that go into 8 partitions with about as many
@@ -10,11 +12,14 @@ partitions of the table; ``frame`` and ``csv`` are the same rows from a DataFram
 Delta table and z-orders it by the key; ``lineitem`` is that table of TPC-H at ``--scale``, by order and line, whose
 import must stay under 4 GiB for all processes together.
 
-The peer is ``repartitionByRange(n, key).sortWithinPartitions(key, ts).write.parquet``, zstd, of the same input. Each
-side is a process of its own with a session of its own; Spark gets its defaults and a larger heap. Sides take turns, in
-a different order each round. Each does the work twice in its session: *first* is the first job after the session has
-started, *warm* the second (for ``lineitem``, the first has two small files). Seconds and core-seconds are for a million
-rows of the warm job, medians and ranges; ratios are medians over rounds, between sides of the same round.
+Sides: ``lakebed`` imports on Spark; ``here`` in worker processes, one a core; ``spark`` is
+``repartitionByRange(n, key).sortWithinPartitions(key, ts).write.parquet``, zstd, of the same input; ``duckdb`` is
+``COPY (SELECT * FROM … ORDER BY …) TO … (FORMAT parquet, COMPRESSION zstd)`` with all cores, into one file. ``here``
+and ``duckdb`` are sides of the kinds of rows only. Each side is a process of its own with a session of its own; Spark
+gets its defaults and a larger heap. Sides take turns, in a different order each round. Each does the work twice in its
+session: *first* is the first job after the session has started, and of ``here`` the start of its workers as well;
+*warm* is the second (for ``lineitem``, the first has two small files). Seconds and core-seconds are for a million rows
+of the warm job, medians and ranges; ratios are medians over rounds, between sides of the same round.
 
 Core-seconds are those of the whole process tree, JVM and workers included: on a machine with other load they are more
 reliable than wall time. Peak memory is the maximum of the resident memory in /proc, read four times a second.
@@ -33,8 +38,9 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
@@ -46,6 +52,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.iceberg_ordered import peers as iceberg_peers
+from benchmarks.results import record
 from benchmarks.row_kinds import KINDS
 from benchmarks.turns import Found, core_seconds, in_turns, measured, python_with, ratio, spread
 
@@ -53,6 +60,11 @@ KEYS = {"rows": (["key"], ["ts"]), "lineitem": (["l_orderkey"], ["l_linenumber"]
 """Row key and sort key of each kind of input that is not in KINDS."""
 
 CASES = (*KINDS, "iceberg", "1", "8", "256", "10000", "delta", "frame", "csv", "lineitem")
+
+SIDES = ("lakebed", "here", "spark", "duckdb")
+IMPORTS = ("lakebed", "here")
+
+EVEN_KINDS = ("hex", "prefix", "integer")
 
 PEERS = ("deltalake", "tpchgen-cli", "numpy", "psutil", "pyarrow")
 
@@ -73,6 +85,19 @@ class Case:
     form: str
     partitions: int
     at_least: float
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The sides of the case: imports first, then their peers."""
+        if self.peer == "none":
+            return ("lakebed",)
+        return SIDES if self.kind in KINDS and self.peer == "spark" else ("lakebed", self.peer)
+
+    def aim(self, side: str, peer: str) -> float:
+        """The least ratio of a peer to an import in seconds and core-seconds; 0: none."""
+        if side == "here":
+            return 0.0 if peer == "lakebed" else 0.95 if peer == "duckdb" else 3.0 if self.kind in EVEN_KINDS else 2.4
+        return self.at_least if peer == self.peer else 0.0
 
     @property
     def keys(self) -> tuple[list[str], list[str]]:
@@ -141,7 +166,7 @@ def split_points(case: Case, source: Path) -> list[Any]:
     return list(dict.fromkeys(tuple(row[name] for name in names) for p in points for row in p.to_pylist()))
 
 
-def ours(case: Case, source: Path, small: Path, folder: Path) -> Found:
+def ours(case: Case, source: Path, small: Path, folder: Path, launcher: str | None) -> Found:
     import lakebed
     from lakebed import Pipeline
     from lakebed.spark.session import _DRIVER_SETTINGS
@@ -155,12 +180,14 @@ def ours(case: Case, source: Path, small: Path, folder: Path) -> Found:
         _DRIVER_SETTINGS["spark.driver.memory"] = LINEITEM_HEAP
     instance = lakebed.create(folder / "lake")
     form = "csv" if case.form == "csv" else "parquet"
-    with Pipeline(instance) as pipeline:
-        session = pipeline.session
+    with Pipeline(instance, launcher=launcher, progress=None) as pipeline:
+        if launcher is None:
+            # Started before the first job is measured.
+            _ = pipeline.session
 
         def run(name: str, path: Path) -> Found:
             table = instance.create_table(name, schema, split_points=points, settings=settings)
-            given = session.read.parquet(str(path)) if case.form == "frame" else path
+            given = pipeline.session.read.parquet(str(path)) if case.form == "frame" else path
             begin, begin_cores = time.perf_counter(), core_seconds()
             report = pipeline.bulk_import(table, given, format=form)
             found = measured(begin, begin_cores)
@@ -194,6 +221,25 @@ def spark(case: Case, source: Path, folder: Path) -> Found:
     session.stop()
     size = sum(path.stat().st_size for path in written)
     return result | {"rows": rows, "files": len(written), "bytes": size, "first": first}
+
+
+def duckdb(case: Case, source: Path, folder: Path) -> Found:
+    import duckdb as peer
+
+    order = ", ".join(name for names in case.keys for name in names)
+    connection = peer.connect()
+
+    def run(out: Path) -> Found:
+        query = f"SELECT * FROM read_parquet('{source}/*.parquet') ORDER BY {order}"
+        begin, begin_cores = time.perf_counter(), core_seconds()
+        connection.execute(f"COPY ({query}) TO '{out}' (FORMAT parquet, COMPRESSION zstd)")
+        return measured(begin, begin_cores)
+
+    first = run(folder / "first.parquet")
+    result = run(out := folder / "rows.parquet")
+    return result | {
+        "rows": pq.read_metadata(out).num_rows, "files": 1, "bytes": out.stat().st_size, "first": first,
+    }  # fmt: skip
 
 
 def spark_session(heap: str) -> Any:
@@ -286,43 +332,63 @@ def show(name: str, side: list[Found]) -> None:
     print("  ".join(cells), flush=True)
 
 
-def compare(word: str, source: Path, small: Path, rounds: int) -> bool:
+def compare(word: str, source: Path, small: Path, rounds: int, wanted: Sequence[str]) -> bool:
     """Run and print one case; return whether time and memory are within the limits."""
     case = case_of(word)
     files = [0]
 
-    def mine(_: int) -> Found:
-        found = child("lakebed", word, source, small, 0)
-        files[0] = found["files"]
+    def one(side: str, _: int) -> Found:
+        found = child(side, word, source, small, files[0])
+        # The first round begins with an import, which determines the number of files.
+        files[0] = found["files"] if side in IMPORTS else files[0]
         return found
 
-    sides: dict[str, Callable[[int], Found]] = {"lakebed": mine}
-    if case.peer != "none":
-        # The first round begins with the import, which determines the number of files.
-        sides[case.peer] = lambda _: child(case.peer, word, source, small, files[0])
-    found = in_turns(sides, rounds)
-    print(f"{case.name}: {found['lakebed'][0]['rows']:,} rows, {rounds} rounds", flush=True)
+    sides = [side for side in case.sides if side in wanted or side not in SIDES]
+    found = in_turns({side: partial(one, side) for side in sides}, rounds)
+    print(f"{case.name}: {found[sides[0]][0]['rows']:,} rows, {rounds} rounds", flush=True)
     for name, side in found.items():
         show(name, side)
     if case.peer == "none":
         peak = max(one["peak_mib"] for one in found["lakebed"])
         print(f"  heap {LINEITEM_HEAP}, {LINEITEM_SETTINGS}; at most {LINEITEM_MIB_MAX} MiB", flush=True)
         return bool(peak <= LINEITEM_MIB_MAX)
-    own, peer = found["lakebed"], found[case.peer]
+    pairs = [(side, peer) for side in sides if side in IMPORTS for peer in sides if peer not in IMPORTS]
+    reached = [compare_pair(case, side, peer, found) for side, peer in pairs]
+    return all(reached)
+
+
+def compare_pair(case: Case, side: str, peer: str, found: dict[str, list[Found]]) -> bool:
+    """Print how an import compares with a peer; return whether it is as good as it has to be."""
+    own, other, aim = found[side], found[peer], case.aim(side, peer)
     print(
-        f"  {ratio(peer, own, 'seconds')} times as fast, in {ratio(peer, own)} times fewer core-seconds "
-        f"(at least {case.at_least})",
+        f"  {side} and {peer}: {ratio(other, own, 'seconds')} times as fast, in {ratio(other, own)} times fewer "
+        f"core-seconds{f' (at least {aim})' if aim else ''}",
         flush=True,
     )
+    rows = own[0]["rows"] / 1e6
+    record(
+        f"import {case.name}, {'in worker processes' if side == 'here' else 'on Spark'}",
+        "core-s/M rows",
+        [one["core_seconds"] / rows for one in own],
+        peer=peer,
+        theirs=[one["core_seconds"] / rows for one in other],
+        aim=aim or None,
+    )
     return all(
-        median(theirs[what] / ours[what] for theirs, ours in zip(peer, own, strict=True)) >= case.at_least
+        median(theirs[what] / ours[what] for theirs, ours in zip(other, own, strict=True)) >= aim
         for what in ("seconds", "core_seconds")
     )
 
 
 def run_child(side: str, word: str, places: list[Path]) -> Found:
     source, small, folder = places
-    return ours(case_of(word), source, small, folder) if side == "lakebed" else spark(case_of(word), source, folder)
+    match side:
+        case "spark":
+            return spark(case_of(word), source, folder)
+        case "duckdb":
+            return duckdb(case_of(word), source, folder)
+        case _:
+            return ours(case_of(word), source, small, folder, "in-process" if side == "here" else None)
 
 
 def inputs(word: str, root: Path, args: argparse.Namespace) -> tuple[Path, Path]:
@@ -354,6 +420,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=2_000_000, help="in each file")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--scale", type=float, default=10, help="of TPC-H: 6 million rows of lineitem each")
+    parser.add_argument("--sides", default=",".join(SIDES), help="of the kinds of rows; the first is an import")
     parser.add_argument("--source", type=Path, help="a folder of such files, instead of making them")
     parser.add_argument("--child", nargs=5, help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -367,7 +434,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-", ignore_cleanup_errors=True) as scratch:
         root = Path(scratch)
         for word in args.cases.split(","):
-            slow += [] if compare(word, *inputs(word, root, args), args.rounds) else [word]
+            slow += [] if compare(word, *inputs(word, root, args), args.rounds, args.sides.split(",")) else [word]
             shutil.rmtree(root / word, ignore_errors=True)
     if slow:
         print(f"below what they must reach: {', '.join(slow)}", file=sys.stderr)
