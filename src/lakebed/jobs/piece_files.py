@@ -12,11 +12,15 @@ deleted when the next exchange begins.
 :data:`ATTEMPTS_MAX` times in all, and writes another file; only files that a map task has returned are read.
 
 Core types: :class:`PieceFiles`. Errors: those of tasks; StorageError if the disk is full.
+
+Source: docs/decisions/0081-pieces-travel-by-an-exchange.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -51,7 +55,7 @@ class PieceFiles:
     def run_all(self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall) -> list[T]:
         """As :meth:`lakebed.jobs.executor.Exchange.run_all`."""
         with scratch_folder("tasks") as folder:
-            return self._run(values, work, made, call, folder, call.progress, 0)
+            return self._run(values, work, made, call, folder, rows=0)
 
     def map_reduce(self, work: MapReduce[T], call: TableCall) -> list[tuple[int, T]]:
         """As :meth:`lakebed.jobs.executor.Exchange.map_reduce`."""
@@ -60,24 +64,17 @@ class PieceFiles:
         maps = work.rows * len(work.values) // (len(work.values) + work.reducers)
         with scratch_folder("pieces") as folder:
             send = partial(_send, folder, work.map, work.reducers)
-            progress = _within(call.progress, 0, work.rows)
-            names = self._run(list(enumerate(work.values)), send, str, call, folder, progress, maps)
+            sending = replace(call, progress=_within(call.progress, 0, work.rows))
+            names = self._run(list(enumerate(work.values)), send, str, sending, folder, rows=maps)
             reduce = partial(_reduce, folder, tuple(names), work.reduce, work.reducers)
-            progress = _within(call.progress, maps, work.rows)
+            reducing = replace(call, progress=_within(call.progress, maps, work.rows))
             # None of a reducer without pieces.
             made = cast("type[T | None]", work.made | None)
-            found = self._run(range(work.reducers), reduce, made, call, folder, progress, work.rows - maps)
+            found = self._run(range(work.reducers), reduce, made, reducing, folder, rows=work.rows - maps)
         return [(reducer, result) for reducer, result in enumerate(found) if result is not None]
 
-    def _run(  # noqa: PLR0913, PLR0917 - tasks, and how much of the call they are
-        self,
-        values: Sequence[Any],
-        work: Work[T],
-        made: type[T],
-        call: TableCall,
-        folder: Path,
-        progress: Callback | None,
-        rows: int,
+    def _run(  # noqa: PLR0913 - tasks, and how many rows of the call are theirs
+        self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall, folder: Path, *, rows: int
     ) -> list[T]:
         """Return the results of all tasks; those whose processes died are run again. Raises the first error."""
         guarded = partial(_unless_failed, folder / f"failed-{clock.random_token()}", work)
@@ -92,7 +89,7 @@ class PieceFiles:
                 call.stop,
                 memory_limit_bytes=limit,
                 # The first attempt has reported all tasks as done.
-                progress=progress if attempt == 1 else None,
+                progress=call.progress if attempt == 1 else None,
                 rows=rows,
                 run=call.run,
             )
@@ -132,7 +129,9 @@ def _unless_failed(mark: Path, work: Work[T], value: Any) -> T | None:
     try:
         return work(value)
     except Exception:
-        mark.touch()
+        # The disk may be full.
+        with suppress(OSError):
+            mark.touch()
         raise
 
 
