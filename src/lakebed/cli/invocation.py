@@ -98,6 +98,21 @@ class Invocation:
 
             log_to_stderr(verbosity=self.verbosity, quiet=self.quiet, log_format=log_format)
 
+    def log_requests(self) -> None:
+        """With ``-v``, log what the command has requested from object stores, and what the cache on disk saved."""
+        if self.verbosity and self.owns_process:
+            import logging
+
+            from lakebed.model.wording import size_text
+            from lakebed.storage.client_errors import SENT
+            from lakebed.storage.disk_cache import USE
+
+            sent = SENT.last_hour()
+            logging.getLogger("lakebed.storage").info(
+                "%d puts and %d gets requested; the cache on disk saved %d, of %s",
+                *(sent.puts, sent.gets, USE.hits, size_text(USE.hit_bytes)),
+            )
+
     def begin_report(self) -> None:
         """Write the first document of the report, if ``--report`` was given. Raises UsageError, StorageError."""
         if self.report_url is None or self.report is not None:

@@ -91,6 +91,7 @@ def _outcome(words: Sequence[str], invocation: Invocation) -> tuple[int, Mapping
         with LAKEBED.make_context("lakebed", list(words), obj=invocation, **HELP_SETTINGS) as context:
             LAKEBED.invoke(context)
         sys.stdout.flush()
+        invocation.log_requests()
     except click.UsageError as error:
         invocation.report_url = invocation.report_url or _value_of("--report", words)
         invocation.profile_name = invocation.profile_name or _value_of("--profile", words)

@@ -14,6 +14,9 @@ later one may exist beyond the next. A database shows this with each log start; 
 ``look_s``. The first append of a process looks again, because its view may be old. An entry that does not follow the
 head is compared with it, to say which of the two is not in the log.
 
+On a store the first look comes first: a listing from the head on shows all entries that follow, which are read at the
+same time, and proves that the last one is the newest. Only if it does not are the entries read one by one.
+
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
 """
@@ -29,7 +32,7 @@ from msgspec import Struct, field
 
 from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError, UnsupportedFormatError
-from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head
+from lakebed.log.checkpoint import CheckpointLocation, Checkpoints, Head, in_parallel
 from lakebed.log.entry import digest_of, entry_missing, log_went_back, weight_bytes
 from lakebed.log.last_modified_times import LastModifiedTimes, from_us
 from lakebed.log.log_limits import LIMITS
@@ -39,6 +42,9 @@ from lakebed.model.state.machine import State
 if TYPE_CHECKING:
     from lakebed.log.backends.backend import Around, LogBackend
     from lakebed.model.state.machine import Machine
+
+_READ_AT_ONCE = 32
+"""Entries that are requested together, once a listing has shown them."""
 
 OPENINGS_MAX = 20
 """Attempts to open a log that is truncated meanwhile; each truncation takes two checkpoints."""
@@ -119,6 +125,10 @@ class LogTail(Generic[State]):
         """
         if not self.opened:
             self.open()
+        if self._looked_s == -math.inf and self._follow_listed():
+            if self._may_be_behind:
+                self._move_on()
+            return self._head
         for _ in range(OPENINGS_MAX):
             with self._advancing:
                 reading = ReadAhead(self._head.version, self._head, self._base)
@@ -129,6 +139,34 @@ class LogTail(Generic[State]):
         raise Code.LOG_TRUNCATED(
             f"the log of {self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
+
+    def _follow_listed(self) -> bool:
+        """Publish the rest of the log if one listing shows it from the head on without a gap; False: it does not.
+
+        The newest entry at the time of the request is never below the log start then. So either it is listed, or it was
+        deleted meanwhile, after a later one was created, and then that one is listed, and not this one. Without a gap
+        after the head, there was no truncation above the head, and the last entry listed is the newest.
+        """
+        with self._advancing:
+            reading = ReadAhead(self._head.version, self._head, self._base)
+        asked_s, first = clock.monotonic_s(), reading.start or 1
+        listed = self._backend.entries_from(first)
+        if not listed or list(listed) != list(range(first, first + len(listed))):
+            return False
+        later = listed[1 if reading.start else 0 :]
+        try:
+            for begin in range(0, len(later), _READ_AT_ONCE):
+                for data in in_parallel(self._backend.get, later[begin : begin + _READ_AT_ONCE]):
+                    if data is None:
+                        return False
+                    self.read_on(reading, data)
+        except (DamagedError, UnsupportedFormatError):
+            # A reading in order, with the log start, finds out what is wrong.
+            return False
+        self.proven_s = self._looked_s = asked_s
+        if reading.head.version > reading.start:
+            self._publish(reading)
+        return True
 
     def look_past_end(self, since_s: float) -> None:
         """Look past the end before the first append, unless a reading has done so since ``since_s``.

@@ -10,10 +10,11 @@ rows before any merge.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -267,8 +268,30 @@ class Instance(TableNames[Table]):
 
     def table(self, name: str) -> Table:
         """Return the table of that name. Raises NotFoundError if there is none."""
-        registered = self._find(name)
+        with self._opened_ahead(name):
+            registered = self._find(name)
         return self._handle(registered.id, registered.name)
+
+    @contextmanager
+    def _opened_ahead(self, name: str) -> Iterator[None]:
+        """Read, beside the first look at the catalog, the checkpoint of the table that had the name before.
+
+        The table is opened next in any case, if the name still means it. A failure is raised by its first use.
+        """
+        near, tail = self.storage.locality.near, self._catalog.tail
+        known = None if near or tail.proven_s > -math.inf else self._catalog.open().named(name)
+        if known is None:
+            yield
+            return
+        opening = threading.Thread(target=self._open, args=(self._handle(known.id, known.name),), name="lakebed-open")
+        opening.start()
+        yield
+        opening.join()
+
+    @staticmethod
+    def _open(table: Table) -> None:
+        with suppress(Error):
+            table.log.open()
 
     def named(self, table_id: str) -> Table:
         """Return the table with this id. Raises NotFoundError if there is none, or it was dropped."""

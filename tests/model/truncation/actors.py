@@ -14,6 +14,7 @@ ROUNDS = 12  # of a loop that restarts because others were faster; no schedule n
 ATTEMPTS = 4
 PUTS = 2
 REPEATS = 3
+AHEAD = 2  # versions above its own that a process finds where names are visited in another order
 
 
 class Outcome(NamedTuple):
@@ -88,6 +89,46 @@ def follow(store: Store, snapshot: State) -> Steps[State]:
         snapshot = yield from open_log(store)
         before = after
     raise Violation("shut out", f"no way to the head of the log from {snapshot.version}")
+
+
+def follow_listed(store: Store, snapshot: State) -> Steps[State]:
+    """Return the state at the head, of a process that looks by one listing first, and follows if that proves nothing.
+
+    Each name is visited at a time of its own.
+    """
+    form = store.rules.listing
+    listed = yield from _list_entries(store, snapshot.version, backwards=form == "after the head, in any order")
+    first = snapshot.version + 1
+    if form != "after the head, in any order" and snapshot.version:
+        if snapshot.version not in listed:
+            return (yield from follow(store, snapshot))
+        store.counts["listed"] += 1
+    later = [version for version in listed if version >= first]
+    gap = next((index for index, version in enumerate(later) if version != first + index), len(later))
+    if gap < len(later) and form != "up to the first gap":
+        return (yield from follow(store, snapshot))
+    head = snapshot
+    for version in later[:gap]:
+        entry: State | None = yield store.get, version
+        if entry is None or entry.previous != head.id:
+            return (yield from follow(store, snapshot))
+        head = entry
+    return head
+
+
+def _list_entries(store: Store, begin: int, *, backwards: bool) -> Steps[list[int]]:
+    """Return the versions of a listing from a version on, ascending."""
+    listed: list[int] = []
+    if backwards:
+        for visited in range(begin + AHEAD, begin - 1, -1):
+            entry: State | None = yield store.get, visited
+            listed += [] if entry is None else [visited]
+        return sorted(listed)
+    version: int | None = yield store.next_from, begin
+    while version is not None:
+        listed.append(version)
+        version = yield store.next_from, version + 1
+    return listed
 
 
 # -- committing --------------------------------------------------------------------------------------------------
@@ -194,6 +235,15 @@ def read(store: Store, name: str, polls: int) -> Steps[None]:
         head: int = yield (store.look_at_head,)
         snapshot = yield from follow(store, snapshot)
         store.read_done(snapshot, head)
+    store.snapshots[name] = snapshot
+
+
+def arrive(store: Store, name: str) -> Steps[None]:
+    """A process that has opened a checkpoint, and looks for the first time."""
+    snapshot = yield from held(store, name)
+    head: int = yield (store.look_at_head,)
+    snapshot = yield from follow_listed(store, snapshot)
+    store.read_done(snapshot, head)
     store.snapshots[name] = snapshot
 
 

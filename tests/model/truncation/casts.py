@@ -8,7 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from ..engine import Chooser, Steps, run_alone
-from .actors import drop, follow, open_log, read, rot, truncate, write
+from .actors import arrive, drop, follow, open_log, read, rot, truncate, write
 from .rules import Rules
 from .store import EMPTY, Record, State, Store
 
@@ -35,10 +35,11 @@ class Cast(NamedTuple):
     rounds: int = 1
     readers: int = 0
     polls: int = 2
+    arriving: int = 0
     forgetters: int = 0
     entries: int = 2
     checkpoints: tuple[int, ...] = (1,)
-    snapshots: tuple[int, ...] = ()  # initially held by the writers, then the readers; the others hold the head
+    snapshots: tuple[int, ...] = ()  # initially held by writers, readers, arriving ones; the others hold the head
     faults: int = 0
     torn: int = 0
     rotten: int = 0
@@ -61,6 +62,8 @@ class Truncated(Store):
             self._hold(f"w{index}", partial(write, self, f"w{index}", keys), next(snapshots, cast.entries))
         for index in range(cast.readers):
             self._hold(f"r{index}", partial(read, self, f"r{index}", cast.polls), next(snapshots, cast.entries))
+        for index in range(cast.arriving):
+            self._hold(f"a{index}", partial(arrive, self, f"a{index}"), next(snapshots, cast.entries))
         for index in range(cast.trimmers):
             self._hold(f"t{index}", partial(truncate, self, f"t{index}", cast.rounds), cast.entries)
         for index in range(cast.forgetters):
@@ -91,6 +94,7 @@ def swarm(chooser: Chooser) -> Cast:
     below = chooser.below
     writers = 1 + below(3)
     readers = below(2)
+    arriving = below(4) == 0
     entries = 2 + below(2)
     return Cast(
         writers=writers,
@@ -100,10 +104,11 @@ def swarm(chooser: Chooser) -> Cast:
         rounds=1 + (below(3) == 0),
         readers=readers,
         polls=2,
+        arriving=arriving,
         forgetters=below(4) == 0,
         entries=entries,
         checkpoints=(1 + below(entries),),
-        snapshots=tuple(below(entries + 1) for _ in range(writers + readers)),
+        snapshots=tuple(below(entries + 1) for _ in range(writers + readers + arriving)),
         faults=below(3),
         torn=below(6) == 0,
         rotten=below(6) == 0,
@@ -115,3 +120,4 @@ TWO_TRIMMERS = Cast(writers=1, trimmers=2, readers=1, polls=1, entries=3, checkp
 ROTTEN = Cast(writers=1, batches=2, rounds=2, torn=1, rotten=1)
 LATE_PUTS = Cast(writers=1, entries=3, checkpoints=(2,), snapshots=(1,), faults=1)
 LATE_READER = Cast(writers=1, readers=1, snapshots=(0, 0))
+LATE_LISTING = Cast(writers=1, arriving=1, checkpoints=(2,), snapshots=(2, 1))

@@ -1,7 +1,7 @@
 """The exhibits of the model of a truncated log."""
 
 from ..known_bad import Model
-from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Truncated, swarm
+from .casts import LATE_LISTING, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Truncated, swarm
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -15,6 +15,7 @@ QUOTA: dict[str, int] = {
     "truncated": 400,
     "floor race lost": 10,
     "opened again": 100,
+    "listed": 50,
     "truncated version won again": 15,
     "woke below the log start": 15,
     "checkpoint torn": 30,
@@ -28,6 +29,7 @@ TINY = {
     "two writers, a trimmer": Cast(writers=2, snapshots=(0, 2)),
     "a writer whose put is late, a trimmer": LATE_PUTS,
     "a writer and a reader that slept, a trimmer": LATE_READER,
+    "a writer, a process that lists, a trimmer": LATE_LISTING,
     "a writer, a trimmer, checkpoints that are damaged": ROTTEN,
 }
 SMALL = {

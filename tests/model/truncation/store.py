@@ -81,6 +81,10 @@ class Store(World):
         """Return an entry, or None."""
         return self.entries.get(version)
 
+    def next_from(self, version: int) -> int | None:
+        """Return the lowest version of an entry from this one on: a step of a listing, which visits names in order."""
+        return min((one for one in self.entries if one >= version), default=None)
+
     def create(self, entry: State) -> Answer:
         """Put an entry at its version if none exists."""
         fault = None

@@ -1,7 +1,7 @@
 """The known-bad variants of truncated logs, each with one rule stated too simply. The model must find each of them."""
 
 from ..known_bad import WrongForm
-from .casts import LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
+from .casts import LATE_LISTING, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
 from .rules import Rules
 
 WRONG_FORMS = (
@@ -136,5 +136,21 @@ WRONG_FORMS = (
         "another history, chain broken, forked, stale, false committed, committed twice",
         None,
         LATE_READER,
+    ),
+    WrongForm(
+        "a listing in any order",
+        Rules(listing="after the head, in any order"),
+        "the newest entry is truncated before its name is visited, and where the later one is, was visited before",
+        "stale",
+        None,
+        LATE_LISTING,
+    ),
+    WrongForm(
+        "a listing up to its first gap",
+        Rules(listing="up to the first gap"),
+        "the entries of the gap were truncated, and the newest one is behind it",
+        "stale, another history",
+        None,
+        LATE_LISTING,
     ),
 )

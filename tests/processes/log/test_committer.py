@@ -271,10 +271,11 @@ def test_losing_is_bounded_by_time(store, monkeypatch):
 def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store):
     """One commits, two wait, the next is asked to come again."""
     created(store)
-    gate = threading.Event()
+    begun, gate = threading.Event(), threading.Event()
 
     class Slow(CountingStorage):
         def create(self, name, data):
+            begun.set()
             gate.wait(120)
             return super().create(name, data)
 
@@ -283,8 +284,7 @@ def test_a_full_queue_refuses_at_once_and_nothing_is_proposed(store):
     log.follow()
     threads = [threading.Thread(target=log.commit, args=(adding(f"f{n}"),)) for n in range(3)]
     threads[0].start()
-    while len(log.local.queue) or not slow.calls["get"] > 1:
-        gate.wait(0.001)
+    assert begun.wait(120)
     for thread in threads[1:]:
         thread.start()
     while len(log.local.queue) < 2:
@@ -368,7 +368,7 @@ def test_processes_that_know_nothing_of_each_other_lose_and_double_nothing(tmp_p
 def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monkeypatch):
     """None of it is in the log. Each caller would wait for the store in turn else."""
     created(store)
-    rules = [Rule(Fault.FAIL_BEFORE, "get", "*/log/*")]
+    rules = [Rule(Fault.FAIL_BEFORE, "get", "*/log/*"), Rule(Fault.FAIL_BEFORE, "list")]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
     log.open()
     log.limits = LogLimits(fresh_s=-1.0)

@@ -57,6 +57,7 @@ def drawn_by(world, monkeypatch):
             (queue, "threading", SimpleNamespace(Lock=partial(Lock, world.schedule))),
             (checkpoint, "in_parallel", one_by_one),
             (sidecars, "in_parallel", one_by_one),
+            (tail, "in_parallel", one_by_one),
             (persistent_table, "HashTrieMap", OrderedDelta),
             (retries, "ATTEMPTS_MAX", 3),
             (entry, "NAMED_WITHIN", 3),

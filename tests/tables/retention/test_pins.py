@@ -100,7 +100,7 @@ def test_a_number_that_only_a_tag_keeps_can_be_pinned_and_outlives_the_tag(table
 
 @pytest.mark.parametrize(
     ("operation", "name", "call"),
-    [("replace", "*/pins/*", 1), ("get", "*/log/*05.ndjson", 2)],
+    [("replace", "*/pins/*", 1), ("get", "*/log/*05.ndjson", 1)],
     ids=["before the pin", "before the look"],
 )
 def test_a_reader_that_is_overtaken_by_a_collection_starts_anew(table, operation, name, call):

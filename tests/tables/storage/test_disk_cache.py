@@ -1,5 +1,7 @@
 """The cache on local disk: what is kept is found, what is not what it was is a miss, and the bound holds."""
 
+import logging
+import re
 import shutil
 import stat
 from datetime import UTC, datetime, timedelta
@@ -188,6 +190,16 @@ def test_options_and_variables_choose_a_cache(tmp_path, monkeypatch):
     assert connect(tmp_path).cache is None
     with pytest.raises(UsageError, match="cache_bytes = '4 GB': must be a whole number of bytes"):
         connect("s3://b", KEYS | {"cache_dir": str(tmp_path), "cache_bytes": "4 GB"})
+
+
+def test_a_command_logs_what_the_cache_saved(cache, caplog):
+    cache.keep("a", bytes(2000))
+    assert cache.get("a") == bytes(2000)
+    with caplog.at_level(logging.INFO, "lakebed.storage"):
+        Invocation(owns_process=True).log_requests()
+        assert not caplog.records
+        Invocation(owns_process=True, verbosity=1).log_requests()
+    assert re.fullmatch(r"\d+ puts and \d+ gets requested; the cache on disk saved \d+, of .+", caplog.messages[0])
 
 
 @pytest.mark.parametrize(

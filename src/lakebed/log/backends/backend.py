@@ -40,7 +40,7 @@ from lakebed.storage.contract import PROBE, PutOutcome
 from lakebed.storage.retries import put_until_clear
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
     from datetime import datetime
     from pathlib import Path
@@ -176,6 +176,14 @@ class LogBackend(Protocol):
     def around(self, version: int) -> Around:
         """Return what is around entry ``version``; in one request, if the backend can."""
         return self.end(version).around or look_around(self, version)
+
+    def entries_from(self, version: int) -> Sequence[int] | None:  # noqa: ARG002 - nothing shows them
+        """Return the versions of all entries from this one on, ascending, in one request; None: none shows them all.
+
+        Entries are visited in order, each as it is at that moment. So an entry that is not returned, because it was
+        deleted before the request came to it, shows that a later one is returned.
+        """
+        return None
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - nothing is known
         """Return the log start after entry ``version`` was stored, if the create returned it; None: unknown.

@@ -27,7 +27,7 @@ from lakebed.storage.digests import digest_bytes
 from lakebed.storage.syscalls import turn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from datetime import datetime
     from pathlib import Path
 
@@ -116,6 +116,19 @@ class ObjectLog(Struct, frozen=True):
             return look_around(self, version)
         beyond = min((number for number in found if number > version + 1), default=0)
         return Around("" if version and version not in found else None, beyond)
+
+    def entries_from(self, version: int) -> Sequence[int] | None:
+        """Return what a listing of one page shows; None if the page ends before the entries do, or on local disk,
+        where a listing reads all names of the folder.
+        """
+        if self.storage.locality is Locality.DISK:
+            return None
+        try:
+            found = self._versions_after(version - 1)
+        except StorageError:
+            # Listings may be refused, and none is needed for anything else.
+            return None
+        return None if len(found) >= LISTED_MAX else sorted(found)
 
     def _versions_after(self, version: int) -> set[int]:
         listed = self.storage.list(entry_folder(self.prefix), entry_name(self.prefix, version) if version > 0 else "")
