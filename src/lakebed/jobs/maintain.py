@@ -23,6 +23,7 @@ from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
 from lakebed.jobs.tasks import (
     attach_tasks,
+    entries_tasks,
     export_tasks,
     ingest_tasks,
     merge_tasks,
@@ -158,9 +159,11 @@ class Maintenance:
         with self.tracked(WorkKind.REFRESH) as run:
             fed = self.table.state().view
             if fed is not None and fed.index is not None:
-                from lakebed.upkeep.index_feed import feed_index
+                from lakebed.upkeep.index_feed import Workers, feed_index
 
-                return run.reported(feed_index(self.table, self.instance.named(fed.table), anew=anew))
+                workers = Workers(entries_tasks(self.executor, self.place), lambda: self.cores)
+                source = self.instance.named(fed.table)
+                return run.reported(feed_index(self.table, source, anew=anew, workers=workers))
             source = self.instance.named(view_source(self.table).table)
             from lakebed.jobs.bulk_import.view_backfill import backfill
 

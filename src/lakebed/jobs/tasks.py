@@ -1,4 +1,4 @@
-"""The tasks of compactions, rewrites, ingest, exports, queries, attaches and searches, as an executor runs them.
+"""The tasks of compactions, rewrites, feeds of indexes, ingest, exports and more, as an executor runs them.
 
 Each function returns what runs the tasks of one operation: it has the executor run a function of this module on each of
 them. What all tasks of a call share, such as the partition boundaries of a table, is an argument of that function and
@@ -30,6 +30,8 @@ from lakebed.upkeep.export.query_result import Execute as Query
 from lakebed.upkeep.export.query_result import QueryTask, run_query_task
 from lakebed.upkeep.export.run import Execute as Export
 from lakebed.upkeep.export.run import run_export_task
+from lakebed.upkeep.index_feed import Execute as Entries
+from lakebed.upkeep.index_feed import run_entries_task
 from lakebed.upkeep.ingest_jobs import Execute as Ingest
 from lakebed.upkeep.ingest_jobs import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.upkeep.retention.erasure.run import Execute as Search
@@ -87,6 +89,11 @@ def _of_jobs(progress: Callback | None, rows_total: int) -> Callable[[], Callbac
 def merge_tasks(executor: Executor, place: Root, progress: Callback | None, rows_total: int) -> Merge:
     """Return what runs merge tasks; those of one call are of one table."""
     return _execution(executor, partial(_in_scratch, run_merge_task, (place,)), _FILES, _of_jobs(progress, rows_total))
+
+
+def entries_tasks(executor: Executor, place: Root) -> Entries:
+    """Return what runs the tasks of one feed of an index."""
+    return _execution(executor, partial(_in_scratch, run_entries_task, (place,)), _FILES, lambda: None)
 
 
 def rewrite_tasks(executor: Executor, place: Root, progress: Callback | None, rows_total: int) -> Rewrite:

@@ -69,7 +69,14 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.model.settings import Settings
     from lakebed.model.state.table_state import TableState
-    from lakebed.model.state.transactions import Proposal, ProposeFeed, ProposeOutput, ProposeRewrite, Transaction
+    from lakebed.model.state.transactions import (
+        Proposal,
+        ProposeEntries,
+        ProposeFeed,
+        ProposeOutput,
+        ProposeRewrite,
+        Transaction,
+    )
     from lakebed.model.state.transactions.key_guard import KeyGuard
     from lakebed.storage.contract import Storage
 
@@ -85,7 +92,7 @@ Rewrite = Callable[[tuple[NewFile, ...]], tuple[NewFile, ...]]
 """Writes the rows of files that were sent as files of the newest schema."""
 
 
-FilesProposal: TypeAlias = "ProposeFiles | ProposeFeed | ProposeOutput | ProposeRewrite"
+FilesProposal: TypeAlias = "ProposeFiles | ProposeFeed | ProposeEntries | ProposeOutput | ProposeRewrite"
 """A proposal with files that were sent."""
 
 TaskResult = tuple[NewFile, ...] | Error

@@ -221,10 +221,10 @@ BUGS: tuple[tuple[str, Variant, Case], ...] = (
         _set(index_feed, "_missing", lambda _, state, view: list(second_key.uncovered(state, view))),
         restored_and_fed,
     ),
-    ("a feed says more than it has", _set(index_feed._Entries, "coverable", _one_file_too_many), file_after_a_feed),
+    ("a feed says more than it has", _set(index_feed._Planning, "coverable", _one_file_too_many), file_after_a_feed),
     (
         "partial rows have entries",
-        _set(index_feed._Entries, "_has_partial_rows", lambda _self, _file: False),
+        _set(index_feed._Planning, "_has_partial_rows", lambda _self, _file: False),
         partial_row,
     ),
     ("a partial row has all values", _set(Values, "possible", Values.among), partial_row),

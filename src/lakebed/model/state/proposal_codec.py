@@ -40,6 +40,7 @@ from lakebed.model.state.transactions import (
     JobDocument,
     OpenJob,
     ProposeCut,
+    ProposeEntries,
     ProposeExpiry,
     ProposeFeed,
     ProposeFiles,
@@ -101,8 +102,8 @@ _Stored = (
 )  # fmt: skip
 _Changes = SchemaProposalDocument | FilterProposalDocument
 _Document = (
-    ProposeFiles | ProposeFeed | ProposeOutput | ProposeRewrite | ProposeJobs | ProposeSplit | ProposeJoin
-    | ProposeRemoval | ProposeCut | ProposeExpiry | _Stored | _Changes
+    ProposeFiles | ProposeFeed | ProposeEntries | ProposeOutput | ProposeRewrite | ProposeJobs | ProposeSplit
+    | ProposeJoin | ProposeRemoval | ProposeCut | ProposeExpiry | _Stored | _Changes
 )  # fmt: skip
 
 
@@ -150,7 +151,7 @@ def decode_proposal(data: bytes | msgspec.Raw, format: str = "msgpack") -> Propo
 def _check(proposal: Proposal) -> None:
     """Raise UsageError or ValueError for values that the types of a proposal allow but the log does not."""
     match proposal:
-        case ProposeFiles() | ProposeFeed() | ProposeOutput() | ProposeRewrite():
+        case ProposeFiles() | ProposeFeed() | ProposeEntries() | ProposeOutput() | ProposeRewrite():
             for new in proposal.files:
                 checked(FileDocument.of(new.file))
                 if new.summary.rows != new.file.rows:

@@ -104,13 +104,15 @@ class IndexCoverage(Struct, frozen=True, omit_defaults=True):
     An entry has the values of the fields ``fields`` of the source, and the other row key fields, by their ids. There is
     one for each stored row of each file whose sequence numbers are below ``sequence``, merged away or hidden as the row
     may be. ``built`` is the version of the source when the index was last built anew, without entries of files that
-    had no reference then; 0: it never was.
+    had no reference then; 0: it never was. While it is fed in parts, it has the entries of the ``files`` of the source
+    as well.
     """
 
     fields: tuple[Positive, ...]
     key_fields: tuple[Positive, ...]
     sequence: Positive = 1
     built: Whole = 0
+    files: tuple[Id, ...] = ()
 
 
 class TableIndex(Struct, frozen=True, array_like=True):

@@ -97,8 +97,11 @@ def uncovered(state: TableState, fed: ViewSource) -> tuple[DataFile, ...]:
     if state.next_sequence <= coverage.sequence and not rewritten:
         return ()
     found: dict[str, DataFile] = {}
+    others = frozenset(coverage.files)
     for held in state.references.values():
         for one in held:
+            if one.file.id in others:
+                continue
             committed = state.files[one.file.id]
             if committed.sequence_hi >= coverage.sequence or (rewritten and committed.added > fed.version):
                 found[one.file.id] = one.file

@@ -68,7 +68,7 @@ from lakebed.model.state.transactions.schema_changes import (
     DropTable,
     ProposeSchema,
 )
-from lakebed.model.state.transactions.view_feeds import AdvanceView, ProposeFeed
+from lakebed.model.state.transactions.view_feeds import AdvanceView, ProposeEntries, ProposeFeed
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
@@ -76,7 +76,8 @@ if TYPE_CHECKING:
 __all__ = [
     "AddFiles", "AddIndex", "AdvanceView", "AlterSchema", "AlterSettings", "ChangeFilter", "CloseJob",
     "ConcatenateRuns", "CreateTable", "Cuts", "Description", "DropExpired", "DropIndex", "DropTable", "FailRequest",
-    "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeExpiry", "ProposeFeed",
+    "JobDocument", "JoinPartitions", "OpenJob", "Proposal", "ProposeCut", "ProposeEntries", "ProposeExpiry",
+    "ProposeFeed",
     "ProposeFiles", "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval",
     "ProposeRestore", "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal",
     "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RestoreVersion", "RetireFiles",
@@ -85,10 +86,10 @@ __all__ = [
 ]  # fmt: skip
 
 Proposal = (
-    CreateTable | ProposeFiles | ProposeFeed | OpenJob | ProposeJobs | ProposeOutput | ProposeRewrite | CloseJob
-    | ConcatenateRuns | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings | ProposeSchema
-    | SetMerge | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark | SetTag
-    | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex | DropTable
+    CreateTable | ProposeFiles | ProposeFeed | ProposeEntries | OpenJob | ProposeJobs | ProposeOutput | ProposeRewrite
+    | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings
+    | ProposeSchema | SetMerge | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark
+    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | AdvanceView | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions

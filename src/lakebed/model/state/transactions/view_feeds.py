@@ -19,14 +19,15 @@ from msgspec.structs import replace
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
 from lakebed.model.keys import ALL_KEYS, EncodedRange
-from lakebed.model.state.fields import Positive, StoredAsIs, Whole
+from lakebed.model.state.fields import Id, StoredAsIs, Whole
 from lakebed.model.state.transactions.add_files import AddFiles, ProposeFiles
 from lakebed.model.state.transactions.removals import ProposeRemoval, RemoveRange
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.model.state.reference_lists import ReferenceCounts
-    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState, ViewSource
     from lakebed.model.state.transactions.schema_changes import AlterSchema
 
 
@@ -35,7 +36,8 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
 
     They replace the rows of the view in the ``replaced`` ranges, with ``anew`` all rows. ``base_version`` is that of
     the view when the feed began. The feed of an index says below which ``sequence`` number it has entries of all files
-    of the source; 0: of a view.
+    of the source; 0: of a view. The entries of the files with the ids ``covered`` were added before
+    (:class:`ProposeEntries`).
     """
 
     files: tuple[NewFile, ...]
@@ -45,6 +47,7 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
     anew: bool = False
     replaced: tuple[EncodedRange, ...] = ()
     sequence: Whole = 0
+    covered: tuple[Id, ...] = ()
 
     def resolve(
         self, state: TableState
@@ -67,7 +70,7 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
                 return added
             steps += added if isinstance(added, tuple) else (added,)
         built = 0 if state.view is None or state.view.index is None else state.view.index.built
-        advance = AdvanceView(self.until, self.sequence, self.until if self.anew else built)
+        advance = AdvanceView(self.until, self.sequence, self.until if self.anew or not built else built)
         return (*steps, advance if self.sequence else AdvanceView(self.until))
 
     def _refused(self, state: TableState) -> Rejected | Repeated | None:
@@ -75,26 +78,61 @@ class ProposeFeed(Struct, frozen=True, tag_field="type", tag="propose_feed"):
             return Rejected(Code.PROPOSAL_INVALID, "the table is no view")
         if bool(self.sequence) != (state.view.index is not None):
             return Rejected(Code.PROPOSAL_INVALID, "the feed is not of this kind of view")
-        if state.view.version == self.since:
+        added = () if state.view.index is None else state.view.index.files
+        if state.view.version == self.since and (self.anew or {*self.covered} <= {*added}):
             return None
         if state.view.version == self.until and not self.anew:
             return Repeated(state.version)
-        text = (
-            f"the view was fed meanwhile: it has version {state.view.version} of its source, and this feed begins at "
-            f"{self.since}; refresh it again"
-        )
-        return Rejected(Code.PROPOSAL_OUTDATED, text, {"version": state.view.version})
+        return _fed_meanwhile(state.view, self.since)
+
+
+class ProposeEntries(Struct, frozen=True, tag_field="type", tag="propose_entries"):
+    """A part of a feed of an index: files with the entries of those files of its source that have the ids ``covered``.
+
+    ``since`` is the version of the source that the index has, before and after. ``base_version`` is as for a feed.
+    """
+
+    files: tuple[NewFile, ...]
+    base_version: Whole
+    since: Whole
+    covered: tuple[Id, ...]
+
+    def resolve(
+        self, state: TableState
+    ) -> tuple[AlterSchema | AddFiles | AdvanceView, ...] | Rejected | Repeated | TooOld | TooManyRuns:
+        """Return the files, and that the index has the entries; none of them may be there."""
+        if state.view is None or state.view.index is None:
+            return Rejected(Code.PROPOSAL_INVALID, "the table is no index")
+        fed, index = state.view, state.view.index
+        if fed.version != self.since or not {*self.covered}.isdisjoint(index.files):
+            return _fed_meanwhile(fed, self.since)
+        steps: list[AlterSchema | AddFiles | AdvanceView] = []
+        if self.files:
+            added = ProposeFiles(self.files, base_version=self.base_version).resolve(replace(state, view=None))
+            if isinstance(added, Rejected | Repeated | TooOld | TooManyRuns):
+                return added
+            steps += added if isinstance(added, tuple) else (added,)
+        return (*steps, AdvanceView(fed.version, index.sequence, index.built, (*index.files, *self.covered)))
+
+
+def _fed_meanwhile(fed: ViewSource, since: int) -> Rejected:
+    text = (
+        f"the view was fed meanwhile: it has version {fed.version} of its source, and this feed began at {since}; "
+        "refresh it again"
+    )
+    return Rejected(Code.PROPOSAL_OUTDATED, text, {"version": fed.version})
 
 
 class AdvanceView(StoredAsIs, frozen=True, tag="advance_view", omit_defaults=True):
     """Record that the view has the rows of its source up to this version.
 
-    Of an index also ``sequence`` and ``built`` (:class:`~lakebed.model.state.table_state.IndexCoverage`).
+    Of an index also ``sequence``, ``built`` and ``files`` (:class:`~lakebed.model.state.table_state.IndexCoverage`).
     """
 
-    version: Positive
+    version: Whole
     sequence: Whole = 0
     built: Whole = 0
+    files: tuple[Id, ...] = ()
 
     def apply(self, state: TableState) -> TableState:
         """Return the state with the version, which may be lower than before if the view was restored and fed again."""
@@ -102,9 +140,10 @@ class AdvanceView(StoredAsIs, frozen=True, tag="advance_view", omit_defaults=Tru
             raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
         index = state.view.index
         if index is not None:
-            index = replace(index, sequence=self.sequence, built=self.built)
+            index = replace(index, sequence=self.sequence, built=self.built, files=self.files)
         return replace(state, view=replace(state.view, version=self.version, index=index))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """Report the version of the source."""
-        return Description(f"to version {self.version} of the source")
+        """Report the version of the source, and how many files of later ones an index has entries of."""
+        more = f", and {count_text(len(self.files), 'file')}" if self.files else ""
+        return Description(f"to version {self.version} of the source{more}")
