@@ -79,6 +79,7 @@ from lakebed.table.tracker.submitted_queries import (
     SubmittedQuery,
 )
 from lakebed.upkeep.export.query_result import Attempt, write_stream
+from lakebed.upkeep.index_feed import feed_index
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 
@@ -408,8 +409,7 @@ def _view(lake, pipeline):
 
 
 def _indexes(lake, pipeline):
-    lake.create_index("newest_by_v", table="newest", on=["v"])
-    pipeline.refresh("newest_by_v")
+    feed_index(lake.create_index("newest_by_v", table="newest", on=["v"]), lake["newest"], part_rows=1)
     lake.table("newest").write(_letters("a", v=[5]))
     pipeline.refresh("newest_by_v")
     lake.create_index("newest_by_w", table="newest", on=["w", "k"])

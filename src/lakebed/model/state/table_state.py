@@ -105,7 +105,8 @@ class IndexCoverage(Struct, frozen=True, omit_defaults=True):
     one for each stored row of each file whose sequence numbers are below ``sequence``, merged away or hidden as the row
     may be. ``built`` is the version of the source when the index was last built anew, without entries of files that
     had no reference then; 0: it never was. While it is fed in parts, it has the entries of the ``files`` of the source
-    as well.
+    as well. ``earlier`` has some of the versions of the source that the index had since it was built, each with the
+    ``sequence`` then, ascending: files that a later feed did not find any more are in older versions.
     """
 
     fields: tuple[Positive, ...]
@@ -113,6 +114,7 @@ class IndexCoverage(Struct, frozen=True, omit_defaults=True):
     sequence: Positive = 1
     built: Whole = 0
     files: tuple[Id, ...] = ()
+    earlier: tuple[tuple[Positive, Positive], ...] = ()
 
 
 class TableIndex(Struct, frozen=True, array_like=True):

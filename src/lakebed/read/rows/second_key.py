@@ -89,6 +89,18 @@ def cut_value(value: Any) -> Any:
     return value
 
 
+def as_of(fed: ViewSource, version: int) -> ViewSource:
+    """Return what an index covered when it had this version of its source at most.
+
+    What it covers now says nothing of files that later feeds did not find any more.
+    """
+    coverage = fed.index
+    if fed.version <= version or coverage is None:
+        return fed
+    then, sequence = next((one for one in reversed(coverage.earlier) if one[0] <= version), (0, 1))
+    return replace(fed, version=then, index=replace(coverage, sequence=sequence, built=coverage.built if then else 0))
+
+
 def uncovered(state: TableState, fed: ViewSource) -> tuple[DataFile, ...]:
     """Return the files with rows of a state of which an index has no entries. Linear, unless there are none."""
     coverage = fed.index
@@ -111,10 +123,9 @@ def uncovered(state: TableState, fed: ViewSource) -> tuple[DataFile, ...]:
 def answers(fed: ViewSource, state: TableState) -> bool:
     """Return whether an index has the entries of all files of a state but the uncovered ones.
 
-    It may lack those of files that had no reference when it was built, which older versions have, and those that were
-    brought back since it was fed.
+    It may lack those of files that were brought back since it was fed.
     """
-    return fed.index is not None and 0 < fed.index.built <= state.version and state.restored_version <= fed.version
+    return fed.index is not None and bool(fed.index.built) and state.restored_version <= fed.version
 
 
 # -- values ------------------------------------------------------------------------------------------------------------
@@ -333,13 +344,13 @@ class SecondKey(Struct, frozen=True):
     def _candidates(self, entries: Entries, values: Values) -> list[bytes] | None:
         """Return the keys by the known state of the index, or by the latest if there are files that this lacks."""
         known = entries.log.head.state
-        late = () if known.view is None else uncovered(self.state, known.view)
+        fed, late = self._coverage(known)
         if late or not known.version:
             known = entries.state()
-            late = () if known.view is None else uncovered(self.state, known.view)
-        if known.view is None or known.view.index is None or known.dropped or not answers(known.view, self.state):
+            fed, late = self._coverage(known)
+        if fed is None or fed.index is None or known.dropped or not answers(fed, self.state):
             return None
-        schema, coverage = self.state.created, known.view.index
+        schema, coverage = self.state.created, fed.index
         by_id = {field.id: field.name for field in schema.fields}
         source_names = [by_id[one] for one in (*coverage.fields, *coverage.key_fields)]
         keys: set[bytes] = set()
@@ -356,6 +367,13 @@ class SecondKey(Struct, frozen=True):
             if len(keys) > KEYS_MAX:
                 return None
         return sorted(keys)
+
+    def _coverage(self, index: TableState) -> tuple[ViewSource | None, Sequence[DataFile]]:
+        """Return what a state of an index covers of this version, and the files that it does not cover."""
+        if index.view is None:
+            return None, ()
+        fed = as_of(index.view, self.state.version)
+        return fed, uncovered(self.state, fed)
 
     def _stored(self, files: Sequence[DataFile], values: Values) -> Iterator[pa.RecordBatch]:
         """Return the stored rows of files of keys that may have the values."""

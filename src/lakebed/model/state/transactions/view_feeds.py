@@ -23,7 +23,6 @@ from lakebed.model.state.fields import Id, StoredAsIs, Whole
 from lakebed.model.state.transactions.add_files import AddFiles, ProposeFiles
 from lakebed.model.state.transactions.removals import ProposeRemoval, RemoveRange
 from lakebed.model.state.transactions.resolution import Description, Rejected, Repeated, TooManyRuns, TooOld
-from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
     from lakebed.model.state.reference_lists import ReferenceCounts
@@ -123,6 +122,18 @@ def _fed_meanwhile(fed: ViewSource, since: int) -> Rejected:
     return Rejected(Code.PROPOSAL_OUTDATED, text, {"version": fed.version})
 
 
+EARLIER_MAX = 32
+"""Earlier versions that an index knows: those of the last feeds, and fewer of those before."""
+
+
+def _thinned(earlier: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    """Leave out every second of the older half, but not the first, if there are too many."""
+    if len(earlier) <= EARLIER_MAX:
+        return earlier
+    half = EARLIER_MAX // 2
+    return (*earlier[:half:2], *earlier[half:])
+
+
 class AdvanceView(StoredAsIs, frozen=True, tag="advance_view", omit_defaults=True):
     """Record that the view has the rows of its source up to this version.
 
@@ -140,10 +151,12 @@ class AdvanceView(StoredAsIs, frozen=True, tag="advance_view", omit_defaults=Tru
             raise Code.TRANSACTION_IMPOSSIBLE(f"entry {state.version} feeds a table that is no view")
         index = state.view.index
         if index is not None:
-            index = replace(index, sequence=self.sequence, built=self.built, files=self.files)
+            earlier = () if self.built != index.built else index.earlier
+            if self.built == index.built and self.version > state.view.version:
+                earlier = _thinned((*earlier, (state.view.version, index.sequence)))
+            index = replace(index, sequence=self.sequence, built=self.built, files=self.files, earlier=earlier)
         return replace(state, view=replace(state.view, version=self.version, index=index))
 
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
-        """Report the version of the source, and how many files of later ones an index has entries of."""
-        more = f", and {count_text(len(self.files), 'file')}" if self.files else ""
-        return Description(f"to version {self.version} of the source{more}")
+        """Report the version of the source."""
+        return Description(f"to version {self.version} of the source")
