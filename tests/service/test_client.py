@@ -359,6 +359,22 @@ def test_views_and_pauses(lake, table, request):
     assert lake.paused(name) == frozenset()
 
 
+def test_indexes(lake, table, request):
+    name = f"i{abs(hash(request.node.name))}"
+    index = lake.create_index(name, table=table.name, on=["n"])
+    assert (index.name, lake.indexes(table.name)) == (name, {name: ["n"]})
+    (row, *_) = table.scan(where="n IS NOT NULL").read_all().to_pylist()
+    assert row in table.get(by={"n": row["n"]}).to_pylist()
+    with raises(Code.INDEX_EXISTS, Code.ARGUMENT_INVALID):
+        lake.create_index(f"{name}2", table=table.name, on=["n"])
+    with raises(Code.ARGUMENT_INVALID):
+        lake.create_index(f"{name}2", table=table.name, on="n")
+    with raises(Code.ARGUMENT_INVALID):
+        lake.drop_index(table.name)
+    lake.drop_index(name)
+    assert lake.indexes(table.name) == {}
+
+
 def test_raw_rows_of_keys_and_installed_functions(lake, request, monkeypatch):
     schema = lakebed.Schema({"k": "int64"}, {}, {"v": "int64"})
     table = lake.create_table(f"w{abs(hash(request.node.name))}", schema, merge=lakebed.Latest())
@@ -512,7 +528,7 @@ def test_a_notebook_of_a_role_with_a_part_of_the_rows_shows_what_the_role_may_kn
 
 MISSING = {
     RemoteTable: {"lazy_polars", "pin", "register", "to_duckdb"},
-    RemoteInstance: {"create_index", "drop_index", "indexes", "named"},
+    RemoteInstance: {"named"},
 }
 INNER = {
     # What the pipeline and the service themselves use.

@@ -30,15 +30,15 @@ def create(cli: Invocation, *, name: str, table: str, on: tuple[str, ...]) -> No
 @options.table
 def list_indexes(cli: Invocation, *, table: str) -> None:
     """List a table's indexes, their columns, and the version of the table that each has."""
+    from lakebed.table.description import index_document
+
     instance = cli.instance()
-    found, lines = [], []
-    latest = instance.table(table).state().version
-    for name, fields in instance.indexes(table).items():
-        fed = instance.table(name).state().view
-        version = 0 if fed is None else fed.version
-        found.append({"index": name, "on": fields, "version": version})
-        lines.append(f"{name}: {', '.join(fields)}; has version {version} of {latest}")
-    cli.out.document({"table": table, "version": latest, "indexes": found}, lines or [f"table {table} has no index"])
+    document = index_document(instance, instance.table(table))
+    lines = [
+        f"{one['index']}: {', '.join(one['on'])}; has version {one['version']} of {document['version']}"
+        for one in document["indexes"]
+    ]
+    cli.out.document(document, lines or [f"table {table} has no index"])
 
 
 @command

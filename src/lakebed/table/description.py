@@ -1,4 +1,7 @@
-"""The description of a table as one document: schema, size, merge mode and filter. Pure except for a count."""
+"""Descriptions as JSON values: of a table, with its schema, size, merge mode and filter, and of its indexes.
+
+What the command line prints, and the service answers. Errors: NotFoundError for a table that was dropped meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lakebed.model.state.table_state import TableState
+    from lakebed.table.instance import Instance
     from lakebed.table.table import Table
 
 
@@ -47,6 +51,15 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
         **filter_document(state),
         "view": None if state.view is None else to_builtins(state.view),
     }
+
+
+def index_document(instance: Instance, table: Table) -> dict[str, Any]:
+    """Return the latest version of a table, and of each of its indexes the fields, and the version that it has."""
+    version, found = table.state().version, []
+    for name, fields in instance.indexes(table.name).items():
+        fed = instance.table(name).state().view
+        found.append({"index": name, "on": fields, "version": 0 if fed is None else fed.version})
+    return {"table": table.name, "version": version, "indexes": found}
 
 
 def filter_document(state: TableState) -> dict[str, Any]:

@@ -56,6 +56,10 @@ OPERATIONS = {
     "pause": ("PATCH", "/v1/tables/t", {"pause": ["gc"]}, ADMIN),
     "verify": ("POST", "/v1/tables/t/verify", {"files": True}, ADMIN),
     "view": ("POST", "/v1/views", {**VIEW, "name": "w"}, ADMIN),
+    "indexes": ("GET", "/v1/tables/t/indexes", None, READER),
+    "index": ("POST", "/v1/indexes", {"name": "t_by_n", "table": "t", "on": ["n"]}, ADMIN),
+    "refresh": ("POST", "/v1/tables/t/refresh", {}, WRITER),
+    "drop index": ("DELETE", "/v1/indexes/t", None, ADMIN),
 }  # fmt: skip
 
 
@@ -78,6 +82,40 @@ def test_a_view_of_a_part_is_refused(client: TestClient[Any]) -> None:
     )
     try:
         answer = client.post("/v1/views", json={**VIEW, "name": "made"}, headers={"Authorization": "Bearer maker"})
+    finally:
+        del PRINCIPALS["maker"]
+    assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_missing")
+
+
+def test_an_index_is_made_listed_refreshed_and_dropped(client: TestClient[Any]) -> None:
+    admin = {"Authorization": f"Bearer {ADMIN}"}
+
+    def ask(method: str, path: str, body: Any = None) -> Any:
+        answer = client.request(method, path, json=body, headers=admin)
+        return answer.json() if answer.is_success else answer.json()["error"]["code"]
+
+    ask("DELETE", "/v1/indexes/t_by_n")
+    made = ask("POST", "/v1/indexes", {"name": "t_by_n", "table": "t", "on": ["n"]})
+    assert (made["index"], made["table"]) == ("t_by_n", "t")
+    latest = ask("GET", "/v1/tables/t/indexes")["version"]
+    assert ask("GET", "/v1/tables/t/indexes")["indexes"] == [{"index": "t_by_n", "on": ["n"], "version": 0}]
+    for anew in (False, True):
+        report = ask("POST", "/v1/tables/t_by_n/refresh", {"anew": anew})
+        assert (report["view"], report["until"], report["anew"]) == ("t_by_n", latest, True)
+    assert ask("GET", "/v1/tables/t/indexes")["indexes"] == [{"index": "t_by_n", "on": ["n"], "version": latest}]
+    assert ask("POST", "/v1/tables/t/refresh", {}) == "argument_invalid"
+    assert ask("DELETE", "/v1/indexes/t") == "argument_invalid"
+    assert ask("DELETE", "/v1/indexes/t_by_n") == {"dropped": "t_by_n"}
+    assert ask("GET", "/v1/tables/t/indexes")["indexes"] == []
+
+
+def test_an_index_of_a_part_is_refused(client: TestClient[Any]) -> None:
+    """It would have the values of rows and fields that its maker does not see."""
+    roles = (Role("m", Permission.ADMIN), *PRINCIPALS["part"].roles)
+    PRINCIPALS["maker"] = Principal("maker", roles)
+    try:
+        body = {"name": "made", "table": "t", "on": ["n"]}
+        answer = client.post("/v1/indexes", json=body, headers={"Authorization": "Bearer maker"})
     finally:
         del PRINCIPALS["maker"]
     assert (answer.status_code, answer.json()["error"]["code"]) == (403, "permission_missing")

@@ -23,6 +23,7 @@ from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.jobs.interrupt import Stop, stoppable
 from lakebed.jobs.job_progress import Progress
+from lakebed.jobs.pipeline import Pipeline
 from lakebed.model.operations import OPERATIONS, operations_named
 from lakebed.model.table_summary import Record
 from lakebed.model.version import VERSION
@@ -49,10 +50,10 @@ if TYPE_CHECKING:
 
     from lakebed.jobs.executor import Launcher
     from lakebed.jobs.job_progress import Callback
-    from lakebed.jobs.pipeline import Pipeline
     from lakebed.server.service.subscriptions import Subscription
     from lakebed.table.table import Table
     from lakebed.upkeep.publish.catalogs import Target
+    from lakebed.upkeep.view_feed import RefreshReport
 
 START_S = 2.0
 """How long the first look at all tables may hold up the start."""
@@ -209,6 +210,14 @@ class Service:
         (named,) = operations_named([operation])
         self._news.put((self.instance.table(table).id, named))
         self._wake.set()
+
+    def refresh(self, table: Table, *, anew: bool = False) -> RefreshReport:
+        """Bring a view or an index up to date in this call; see :meth:`lakebed.Pipeline.refresh`."""
+        if self.engines is None:
+            with Pipeline(self.instance, launcher="this-thread", progress=None) as pipeline:
+                return pipeline.refresh(table, anew=anew)
+        with self.engines.pipeline(0) as pipeline:
+            return pipeline.refresh(table, anew=anew)
 
     def status(self) -> ServiceStatus:
         """Return the current status, from memory; a service that was not started checks all tables first."""

@@ -244,6 +244,21 @@ class CreateViewBody(Struct, forbid_unknown_fields=True):
     merge: Merge | None = None
 
 
+class CreateIndexBody(Struct, forbid_unknown_fields=True):
+    """An index of fields of a table."""
+
+    name: str
+    table: str
+    on: Annotated[list[str], Meta(min_length=1)]
+    settings: dict[str, Any] = {}
+
+
+class RefreshBody(Struct, forbid_unknown_fields=True):
+    """Whether a view or an index is made from all rows of its source."""
+
+    anew: bool = False
+
+
 Operations = Annotated[list[str], Meta(min_length=1, description="Such as compaction, splitting or gc.")]
 
 

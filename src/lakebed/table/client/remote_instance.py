@@ -146,6 +146,26 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._connection.ask("POST", "/v1/views", document, reads=False)
         return RemoteTable(self._connection, name)
 
+    def create_index(
+        self, name: str, *, table: str, on: Sequence[str], settings: Mapping[str, Any] | None = None
+    ) -> RemoteTable:
+        """Make an index of the fields ``on`` of a table, which the service builds and refreshes."""
+        check_text("name", name)
+        if isinstance(on, str):
+            raise Code.ARGUMENT_INVALID(f"on = {on!r}: must be a list of fields, such as ['tailnum']")
+        document = {"name": name, "table": table, "on": list(on), "settings": dict(settings or {})}
+        self._connection.ask("POST", "/v1/indexes", document, reads=False)
+        return RemoteTable(self._connection, name)
+
+    def drop_index(self, name: str) -> None:
+        """Drop an index; its table keeps its rows. Raises NotFoundError, and UsageError if it is no index."""
+        self._connection.ask("DELETE", f"/v1/indexes/{segment(name)}", reads=False)
+
+    def indexes(self, table: str) -> dict[str, list[str]]:
+        """Return the indexes of a table by their names: their fields, in order. Raises NotFoundError."""
+        found = self._connection.ask("GET", f"/v1/tables/{segment(table)}/indexes", reads=True)
+        return {one["index"]: list(one["on"]) for one in found["indexes"]}
+
     def paused(self, name: str) -> frozenset[str]:
         """Return the operations of a table that are paused. Raises NotFoundError."""
         return frozenset(self.described(name)["paused"])
@@ -203,9 +223,6 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         self._connection.ask("PATCH", "/v1/settings", changes, reads=False)
 
     named = missing("named", "use table, with its name")
-    create_index = missing("create_index", "make it where the instance can be opened: lakebed index create")
-    drop_index = missing("drop_index", "drop it where the instance can be opened: lakebed index drop")
-    indexes = missing("indexes", "list them where the instance can be opened: lakebed index list")
 
 
 def _points(split_points: Iterable[Any]) -> list[list[Word]]:

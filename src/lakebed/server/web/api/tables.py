@@ -31,9 +31,11 @@ from lakebed.server.web.api.descriptions import ERRORS, BodyOperation
 from lakebed.server.web.request_bodies import (
     AlterBody,
     ChangeTableBody,
+    CreateIndexBody,
     CreateTableBody,
     CreateViewBody,
     DeleteBody,
+    RefreshBody,
     RemoveBody,
     SubmitBody,
     Version,
@@ -44,7 +46,7 @@ from lakebed.server.web.request_bodies import (
 )
 from lakebed.server.web.waiting import threaded
 from lakebed.storage.disk_space import scratch_prefix
-from lakebed.table.description import table_document
+from lakebed.table.description import index_document, table_document
 from lakebed.write.run import LOSSLESS, TEXT
 
 if TYPE_CHECKING:
@@ -92,6 +94,50 @@ def create_view(
         merge=mode_of(data.merge),
     )
     return {"table": made.name, "id": made.id, "version": made.version, "partitions": len(data.split_points) + 1}
+
+
+@post("/v1/indexes", tags=["tables"], responses=ERRORS)
+@threaded
+def create_index(
+    service: TheService, tables: TheTables, principal: ThePrincipal, data: JSONBody[CreateIndexBody]
+) -> dict[str, Any]:
+    """Make an index of fields of a table, by which reads find rows; the service builds and refreshes it."""
+    principal.require(Permission.ADMIN, data.name)
+    tables.table(principal, Permission.ADMIN, data.table)
+    # Its entries are of all rows, also for those who may verify it, or read its figures.
+    principal.require_all_rows(data.table)
+    made = service.instance.create_index(data.name, table=data.table, on=data.on, settings=data.settings)
+    return {"index": made.name, "id": made.id, "version": made.version, "table": data.table}
+
+
+@delete("/v1/indexes/{table:str}", tags=["tables"], responses=ERRORS, status_code=200)
+@threaded
+def drop_index(service: TheService, requested: TheTable) -> dict[str, str]:
+    """Drop an index; its table keeps its rows."""
+    requested.table(Permission.ADMIN)
+    service.instance.drop_index(requested.name)
+    requested.tables.forget(requested.name)
+    return {"dropped": requested.name}
+
+
+@get("/v1/tables/{table:str}/indexes", tags=["tables"], responses=ERRORS)
+@threaded
+def list_indexes(service: TheService, requested: TheTable) -> dict[str, Any]:
+    """The indexes of a table, their fields, and the version of the table that each has."""
+    return index_document(service.instance, requested.whole())
+
+
+@post("/v1/tables/{table:str}/refresh", tags=["tables"], responses=ERRORS, status_code=200)
+async def refresh_table(
+    service: TheService, requested: TheTable, writers: TheWriters, data: JSONBody[RefreshBody]
+) -> dict[str, Any]:
+    """Bring a view or an index up to date now, which the service does every few seconds; in its worker processes."""
+
+    def refresh() -> dict[str, Any]:
+        found = requested.table(Permission.WRITE)
+        return dict(plain(service.refresh(found, anew=data.anew)))
+
+    return await anyio.to_thread.run_sync(refresh, limiter=writers)
 
 
 @get("/v1/tables/{table:str}", tags=["tables"], responses=ERRORS)
