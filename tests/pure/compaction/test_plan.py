@@ -206,13 +206,21 @@ def test_a_single_key_cannot_be_shared_out():
 def test_a_task_merges_its_share_in_slices_that_fit_its_memory():
     file = new_file("f1", "abcdefghijkl")
     found = PartitionMerge(1, EncodedRange(b"", key("x")), (file.file,), 2, 12, exact=True, size_bytes=1200)
-    shares = share_out(found, [file.summary], tasks=2, slice_bytes=200)
-    assert [len(slices) for slices in shares] == [3, 3]
+    shares = share_out(found, [file.summary], tasks=2, memory_limit_bytes=1199)
+    assert [len(slices) for slices in shares] == [5, 5]
     tiles = [keys for slices in shares for keys in slices]
     assert [keys.min for keys in tiles] == [b"", *(keys.max for keys in tiles[:-1])]
     assert tiles[-1].max == key("x")
 
 
+def test_a_share_of_at_most_half_the_memory_limit_is_one_slice():
+    file = new_file("f1", "abcdefghijkl")
+    found = PartitionMerge(1, EncodedRange(b"", key("x")), (file.file,), 2, 12, exact=True, size_bytes=1200)
+    for tasks in (1, 2, 3):
+        shares = share_out(found, [file.summary], tasks=tasks, memory_limit_bytes=2 * 1200 // tasks)
+        assert [len(slices) for slices in shares] == [1] * tasks
+
+
 def test_a_partition_of_few_keys_has_fewer_tasks_than_wished():
     file = new_file("f1", "aaaaab")
-    assert [len(slices) for slices in share_out(merge(1200), [file.summary], tasks=4, slice_bytes=200)] == [1, 1]
+    assert [len(slices) for slices in share_out(merge(1200), [file.summary], tasks=4, memory_limit_bytes=400)] == [1, 1]

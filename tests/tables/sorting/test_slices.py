@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.sorting import merge
-from lakebed.files.sorting.merge import tiles
+from lakebed.files.sorting.merge import slices_of, tiles
+from lakebed.files.sorting.merge_inputs import open_input, spans
+from lakebed.files.sorting.slice_sizes import slice_bytes
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from tests.tables.sorting.tables import small_layout
 
@@ -82,6 +84,32 @@ def test_tiles_tile_the_range_and_are_at_most_two_parts_long(keys, bounds, begin
             assert len(CODEC.decode_bound(tile.max).values) <= count + 1, drawn(found)
 
 
+@pytest.mark.parametrize("bounds", [None, (b"t0001", b"t0003")])
+def test_inputs_of_at_most_half_the_memory_limit_are_one_slice(tmp_path, bounds):
+    layout = small_layout(SCHEMA, file_bytes=1 << 30, page_rows=50, page_bytes=1 << 16, row_group_rows=500)
+    rows = [{"tenant": f"t{n % 5000 // 1000:04d}", "day": 1, "id": n, "n": n * 7919 % 104_729} for n in range(5000)]
+    rows.sort(key=lambda row: (row["tenant"], row["id"]))
+    paths = []
+    for part in range(2):
+        batch = pa.RecordBatch.from_pylist(rows[part::2], SCHEMA.arrow)
+        [file] = write_run([batch], layout, tmp_path, rows_estimate=batch.num_rows)
+        paths.append(file.path)
+    inputs = [open_input(path, SCHEMA) for path in paths]
+    keys = None if bounds is None else EncodedRange(*bounds)
+    size_bytes = sum(span.file_bytes for span in spans(inputs, SCHEMA, keys))
+
+    [condition] = slices_of(inputs, SCHEMA, [keys], 2 * size_bytes, 1)
+    assert (condition is None) == (keys is None)
+    assert len(slices_of(inputs, SCHEMA, [keys], 2 * size_bytes - 1, 1)) > 4
+
+
+@given(st.integers(0, 2**50), st.integers(1, 2**40))
+def test_a_merge_reads_at_most_half_of_the_memory_limit_at_once(size_bytes, limit_bytes):
+    at_once = slice_bytes(size_bytes, limit_bytes)
+    assert at_once <= max(1, limit_bytes // 2)
+    assert at_once == size_bytes or (size_bytes > limit_bytes // 2 and at_once > 0)
+
+
 @pytest.mark.parametrize("tenants", [1, 2, 3, 4000])
 @pytest.mark.parametrize("known", [False, True])
 def test_slices_read_few_pages_twice_whatever_the_first_field_holds(tmp_path, monkeypatch, tenants, known):
@@ -105,7 +133,7 @@ def test_slices_read_few_pages_twice_whatever_the_first_field_holds(tmp_path, mo
         layout,
         tmp_path,
         key_range=None,
-        memory_limit_bytes=1 << 30 if known else 40_000,
+        memory_limit_bytes=1 << 30 if known else 20_000,
         slices=[EncodedRange(low, high) for low, high in pairwise(cuts)] if known else (),
     )
 

@@ -16,10 +16,10 @@ The memory of a merge, and how the limit M bounds each part:
 
 * *Bytes read.* A Parquet scan keeps the compressed bytes of all row groups that it has read until its end
   (apache/arrow-rs#9695: ranges fetched together are not released), so a single plan would hold all of its inputs.
-  Therefore the keys are divided into *slices* of at most M/4 bytes of input. Each slice is merged by a plan of its own,
-  one after another, with a predicate that prunes row groups and pages. At each border between slices one page of each
-  input is decoded twice, because the borders suit the statistics of pages
-  (:func:`tiles`).
+  Therefore the keys of inputs of more than M/2 bytes are divided into *slices* of at most M/4
+  (:mod:`lakebed.files.sorting.slice_sizes`). Each slice is merged by a plan of its own, one after another, with a
+  predicate that prunes row groups and pages. At each border between slices one page of each input is decoded twice,
+  because the borders suit the statistics of pages (:func:`tiles`).
 * *Batches.* The merge holds about eight batches of each input (decoded, as comparable rows, in the channel, in the
   output). The rows of a batch are limited so that these stay within M/2.
 * *Fan-in.* Each Parquet input costs about 2 MiB whatever its size (pages, decompressors, metadata), each Arrow input a
@@ -37,7 +37,8 @@ among them that are too large for that go through a level first.
 Measured on 2-million-row files of 50 MB, M = 512 MiB (benchmarks/kernels.py): one plan over 10 files held 0.8 GB and
 grew with every file; slices held 0.4 to 0.6 GB for 10 files, 0.8 for 40, 1.0 for 200, at the same speed for 10. The
 engine's allocator does not return all that is freed: the same slice merged again and again grew the process to about
-five times a slice. Smaller slices lower that, so slices are as small as the double work at their borders allows.
+five times a slice. So slices are as small as the double work at their borders allows, and inputs that fit are read
+without any: the process then takes as much memory as with slices, or less.
 
 By ``KeepAll``, row groups whose keys lie in no other input are copied, and only the ranges between them are merged.
 
@@ -98,6 +99,7 @@ from lakebed.files.sorting.merge_inputs import (
     spans,
     write_spill,
 )
+from lakebed.files.sorting.slice_sizes import slice_bytes
 from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import ARRIVAL, KIND, merge_schema, visible_schema, with_hidden
@@ -261,7 +263,8 @@ def slices_of(
     memory_limit_bytes: int,
     slice_rows: int,
 ) -> list[Expr | None]:
-    """Return conditions that divide the rows into disjoint slices in key order, each of at most M/4 bytes of input.
+    """Return conditions that divide the rows into disjoint slices in key order, each of at most M/4 bytes of input;
+    one if they have at most M/2.
 
     Rows with equal row key and sort key stay together, however many.
     """
@@ -273,11 +276,11 @@ def slices_of(
         return [inside(codec, tile) for tile in tiles(codec, whole, [part.min for part in known[1:]])]
     places = spans(inputs, schema, key_range)
     total = sum(span.file_bytes for span in places)
+    if slice_bytes(total, memory_limit_bytes) == total:
+        return [inside(codec, key_range)]
     overlap = slice_rows * len(inputs) * total // max(1, sum(span.rows for span in places))
     # A tile is up to twice as large.
-    size = max(1, min(max(overlap, memory_limit_bytes // 16), memory_limit_bytes // 8))
-    if total <= size:
-        return [inside(codec, key_range)]
+    size = max(1, min(max(overlap, memory_limit_bytes // 16), slice_bytes(total, memory_limit_bytes)))
     codec, whole = KeyCodec((*schema.row_key, *schema.sort_key)), key_range or ALL_KEYS
     keys = codec.encode_columns(sample(places, schema, max(1, size // _SAMPLES))).to_pylist()
     cuts = [key for key in dict.fromkeys(keys[_SAMPLES::_SAMPLES]) if key > whole.min and whole.contains(key)]
@@ -375,8 +378,9 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
 ) -> list[SortedFile]:
     """Merge sorted files, restricted to a key range, into one run in the folder ``scratch``.
 
-    ``slices`` tile the key range in order, each with at most an eighth of the memory limit of input; the merge moves
-    their borders. A caller that has the inputs' summaries can give them; otherwise keys are sampled from the inputs.
+    ``slices`` tile the key range in order, each with about as much input as
+    :func:`~lakebed.files.sorting.slice_sizes.slice_bytes` says; the merge moves their borders. A caller that has the
+    inputs' summaries can give them; otherwise keys of large inputs are sampled.
 
     Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
     files such as :func:`~lakebed.files.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.files.parquet.layout import Layout
+from lakebed.files.sorting.slice_sizes import slice_bytes
 from lakebed.log.last_modified_times import to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model.files import DataFile, NewFile
@@ -38,7 +39,6 @@ from lakebed.read.rows.summaries import load_summaries
 from lakebed.storage.processes import this_process
 from lakebed.upkeep.compaction.plan import (
     LIMITS,
-    SLICE_SHARE,
     CompactionLimits,
     PartitionMerge,
     Skipped,
@@ -199,10 +199,10 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
     merge, count = planned.merge, planned.task_count
     settings = table.settings_in_force()
     shares: Sequence[tuple[EncodedRange, ...]] = [(merge.keys,)]
-    slice_bytes = settings.memory_limit_bytes // SLICE_SHARE
-    if count > 1 or merge.size_bytes > slice_bytes:
+    limit_bytes = settings.memory_limit_bytes
+    if count > 1 or merge.size_bytes > slice_bytes(merge.size_bytes, limit_bytes):
         summaries = load_summaries(table.storage, table.id, merge.inputs, table.schema)
-        shares = share_out(merge, list(summaries.values()), count, slice_bytes)
+        shares = share_out(merge, list(summaries.values()), count, limit_bytes)
     ids = tuple(file.id for file in merge.inputs)
     job = Job(job_id, merge.keys, ids, this_process(), settings.job_deadline_s, began_us, complete=merge.complete)
     outcome = table.try_commit(OpenJob(job))
@@ -221,7 +221,7 @@ def _open(table: Table, job_id: str, planned: _Planned, began_us: int) -> _OpenM
             slices=slices,
             inputs=inputs_of(merge.inputs, EncodedRange(slices[0].min, slices[-1].max)),
             layout=Layout.of(state.schemas[-1], settings),
-            memory_limit_bytes=settings.memory_limit_bytes,
+            memory_limit_bytes=limit_bytes,
             rows=merge.rows // len(shares),
             mode=state.merge,
             complete=merge.complete,

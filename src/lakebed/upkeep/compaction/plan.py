@@ -58,6 +58,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from lakebed.errors import Code
+from lakebed.files.sorting.slice_sizes import slice_bytes
 from lakebed.model.key_summaries import even_cuts
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL
@@ -329,11 +330,6 @@ a core saves."""
 
 BATCHES_PILED = 4
 """Runs pile up in a partition with more than this many batches of them: two or three wait under a steady load."""
-
-SLICE_SHARE = 8
-"""A merge plan reads about an eighth of the memory limit at once, and at most a quarter, because it keeps what it has
-read until its end, some of it twice. At each border between slices one page of every input is decoded twice, so slices
-are not smaller than necessary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -632,10 +628,11 @@ def divide_merge(merge: PartitionMerge, summaries: Sequence[Summary], count: int
 
 
 def share_out(
-    merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, slice_bytes: int
+    merge: PartitionMerge, summaries: Sequence[Summary], tasks: int, memory_limit_bytes: int
 ) -> list[tuple[EncodedRange, ...]]:
-    """Return for each task the slices of keys that it merges in turn, each of at most about ``slice_bytes``."""
-    slices = max(1, -(-merge.size_bytes // (tasks * slice_bytes)))
+    """Return for each task the slices of keys that it merges in turn, each of about as much as it reads at once."""
+    size_bytes = -(-merge.size_bytes // tasks)
+    slices = max(1, -(-size_bytes // max(1, slice_bytes(size_bytes, memory_limit_bytes))))
     parts = divide_merge(merge, summaries, tasks * slices)
     count = min(tasks, len(parts))
     return [parts[i * len(parts) // count : (i + 1) * len(parts) // count] for i in range(count)]
