@@ -10,13 +10,16 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import AddField, AgeOff, Aggregate, DropField, KeyRange, Latest, RenameField, SetFilter
+from lakebed import AddField, AgeOff, Aggregate, DropField, KeyRange, Latest, NotFoundError, RenameField, SetFilter
+from lakebed.server.gateway.version_objects import VersionObjects
 from lakebed.server.security import stored
 from lakebed.server.security.access_keys import Share
 from lakebed.server.security.roles import Permission, Role
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.processes.gateway.opened import BUCKET, body_of, keys_of, listed, opened, refusal_of, rows_of, wait_for_state
 from tests.tables.cases import compact_partition
+from tests.tables.retention.cases import on
 
 
 def same_rows(client, table, prefix=None, at=None):
@@ -176,6 +179,40 @@ def test_a_renamed_dropped_and_new_table_has_other_keys(flights, lake, gateway):
     made_anew.write(pa.table({"k": [1]}))
     assert refusal_of(client.get_object, Key=key.replace("flights", "trips")) == ("NoSuchKey", 404)
     assert same_rows(client, made_anew)
+
+
+def overtaken(table, lost, won):
+    """Two writers add columns at once: the file of ``lost`` is of the newest version, and lacks a column of it."""
+    storage = Meanwhile(table.storage, "create", "*/log/*", lambda: on(table).write(pa.table(won)))
+    slow = on(table, storage)
+    slow.state()
+    slow.write(pa.table(lost))
+
+
+def test_a_file_that_lacks_a_column_of_its_version_is_written_anew(lake, gateway):
+    table = lake.create_table("grown", lakebed.Schema({"k": "string"}), settings={"schema_growth": "add"})
+    overtaken(table, {"k": ["a", "b"], "x": [1, 2]}, {"k": ["c"], "y": [3]})
+    table.write(pa.table({"k": ["d"], "x": [4], "y": [5]}))
+    client = gateway.client()
+    assert are_whole(client, "grown/") == [True, False]
+    assert same_rows(client, table)
+    compact(table)
+    assert are_whole(client, "grown/") == [True]
+    assert same_rows(client, table)
+
+
+def test_the_columns_of_a_file_are_looked_at_once(lake):
+    table = lake.create_table("grown", lakebed.Schema({"k": "string"}), settings={"schema_growth": "add"})
+    for k in "ab":
+        table.write(pa.table({"k": [k], "x": [1]}))
+    first = VersionObjects.of("grown", table.at(table.version), None, None)
+    assert len(first.objects) == 2
+    table.tag("another-version-of-the-same-files")
+    data = lake.storage.folder / "tables" / table.id / "data"
+    data.rename(data.with_name("elsewhere"))
+    assert len(VersionObjects.of("grown", table.at(table.version), None, None, [first]).objects) == 2
+    with pytest.raises(NotFoundError, match="missing"):
+        VersionObjects.of("grown", table.at(table.version), None, None)
 
 
 def test_more_than_the_cache_may_have_is_refused_with_the_remedy(flights, lake):

@@ -30,6 +30,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 
 from lakebed.errors import Code
+from lakebed.files.parquet.footer import read_footer
 from lakebed.files.parquet.open_files import OpenFile, OpenFiles
 from lakebed.files.parquet.page_decoder import read_columns
 from lakebed.files.parquet.pages import PagedFile
@@ -49,6 +50,8 @@ from lakebed.read.rows.row_stream import RowStream, Unfiltered, bounded, exactly
 from lakebed.read.rows.visible_rows import visible_rows, visible_where
 
 if TYPE_CHECKING:
+    from collections.abc import Set as AbstractSet
+
     import pyarrow.dataset as pads
 
     from lakebed.engine.predicate import Predicate
@@ -181,6 +184,13 @@ class Reader:
         Raises NotRetainedError, NotFoundError, DamagedError, StorageError.
         """
         return self._files.stored_footer(file)
+
+    def stored_field_ids(self, file: DataFile, schema: Schema) -> AbstractSet[int]:
+        """Return the ids of the fields of which a file has columns; ``schema`` is any of the table's.
+
+        Raises as :meth:`stored_footer`.
+        """
+        return read_footer(self.stored_footer(file), schema, data_name(self._table_id, file)).names.keys()
 
     def drop(self, files: Sequence[DataFile]) -> None:
         """Drop what is cached of deleted files."""

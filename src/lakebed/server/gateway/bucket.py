@@ -231,7 +231,8 @@ class Bucket:
             if view is not None and not state.dropped and state.retains(version):
                 self._views.move_to_end(key)
                 return view
-        view = VersionObjects.of(table.name, table.at(version=version), key.policy, ranges)
+            earlier = [one for held, one in self._views.items() if held.table == table.id]
+        view = VersionObjects.of(table.name, table.at(version=version), key.policy, ranges, earlier)
         with self._lock:
             self._views[key] = view
             self._views.move_to_end(key)

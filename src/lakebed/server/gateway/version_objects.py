@@ -1,6 +1,8 @@
-"""The objects of a table at one version, as a reader sees it. Pure, but for the rows of a stream.
+"""The objects of a table at one version, as a reader sees it.
 
 An object is a data file of the table, if all of its rows are rows that the reader sees, in the columns of that version.
+Which columns a file has follows from its schema version. But a file that was committed with new columns may lack others
+that were added meanwhile (decision 0044), so footers are read in a schema that has such columns.
 All other rows of a partition are one object, which has to be written first: those of files that other partitions or
 removed ranges have a part of, of files whose rows are merged or filtered, of files with other columns, of a share of
 some keys; and all rows for a reader with a row filter, hidden or masked columns. A table without rows has one object
@@ -23,7 +25,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
+from lakebed.log.checkpoint import in_parallel
 from lakebed.model.keys import ALL_KEYS
+from lakebed.model.schema import FIRST_CHOSEN_ID
 from lakebed.read.rows.plan import divided, live_files, plan
 from lakebed.read.snapshot.restricted import RestrictedSnapshot
 
@@ -83,11 +87,23 @@ class VersionObjects:
     _planned: QueryPlan
 
     @classmethod
-    def of(cls, name: str, snapshot: Snapshot, policy: Policy | None, ranges: Ranges) -> VersionObjects:
-        """Return the objects of a snapshot of the table ``name``, for a reader with this policy, of these keys."""
+    def of(
+        cls,
+        name: str,
+        snapshot: Snapshot,
+        policy: Policy | None,
+        ranges: Ranges,
+        earlier: Iterable[VersionObjects] = (),
+    ) -> VersionObjects:
+        """Return the objects of a snapshot of the table ``name``, for a reader with this policy, of these keys.
+
+        Files that are objects of ``earlier`` versions of the table lack no column. The footers of other files are read
+        if they may, which raises as a scan.
+        """
         state = snapshot.state
         planned = plan(state, (ALL_KEYS,) if ranges is None else ranges)
         whole = {} if policy is not None else _whole_files(planned, state)
+        whole = _without_lacking(whole, snapshot, earlier) if _lack_columns(state) else whole
         rest = planned.partitions if policy is not None else tuple(_other_rows(planned, whole))
         objects = [
             TableObject(f"v{state.version}-{file.id}.parquet", file, (), _time_of([file])) for file in whole.values()
@@ -124,6 +140,24 @@ def _whole_files(planned: QueryPlan, state: TableState) -> dict[str, DataFile]:
         for live in live_files(direct)
         if live.whole and columns.get(live.file.schema_version) == now
     }
+
+
+def _lack_columns(state: TableState) -> bool:
+    """Return whether files of the latest schema may lack some of its columns: columns were added with rows."""
+    return any(field.id >= FIRST_CHOSEN_ID for field in state.created.fields)
+
+
+def _without_lacking(
+    whole: Mapping[str, DataFile], snapshot: Snapshot, earlier: Iterable[VersionObjects]
+) -> dict[str, DataFile]:
+    """Return the files that have all columns of their schema."""
+    schema = snapshot.state.created
+    wanted = {field.id for field in schema.fields}
+    known = {one.file.id for view in earlier for one in view.objects.values() if one.file is not None}
+    unknown = [file for name, file in whole.items() if name not in known]
+    complete = in_parallel(lambda file: wanted <= snapshot.reader.stored_field_ids(file, schema), unknown)
+    known.update(file.id for file, has_all in zip(unknown, complete, strict=True) if has_all)
+    return {name: file for name, file in whole.items() if name in known}
 
 
 def _other_rows(planned: QueryPlan, whole: Mapping[str, DataFile]) -> Iterator[PartitionQuery]:
