@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
+import pyarrow as pa
 import pytest
 
-from lakebed import RenameField
+from lakebed import RenameField, Schema
+from lakebed.files.parquet.open_files import copies_folder
+from lakebed.model.keys import EncodedRange
 from lakebed.server.gateway.bucket import KeyHolder
 from lakebed.server.gateway.copies import Copies
 from lakebed.server.gateway.gateway import WRITERS, Gateway
+from lakebed.server.gateway.s3_errors import S3Error
 from lakebed.server.gateway.version_objects import VersionObjects
 from lakebed.server.security.access_keys import AccessKeys
 from lakebed.server.security.stored import AccessList
@@ -85,6 +91,66 @@ def test_a_principal_leaves_a_writer_to_the_others(gateway, flights, parts):
 
     assert len(asyncio.run(ask())) == 4
     assert len(slow.begun) == 4
+
+
+class WatchedCopies(Copies):
+    """Copies whose sizes are seen while they grow; one waits for ``may_go_on`` at a size."""
+
+    def __init__(self, capacity_bytes, waits_at=10**9):
+        super().__init__(capacity_bytes, group_bytes=4_000)
+        self.sizes, self.may_go_on, self._waits_at = [], threading.Event(), waits_at
+
+    def _make_room(self, view, name, size_bytes):
+        self.sizes.append(size_bytes)
+        super()._make_room(view, name, size_bytes)
+        assert size_bytes < self._waits_at or self.may_go_on.wait(60)
+
+
+@pytest.fixture
+def large(lake):
+    """A table of 40 kB of random text, and how much of it a share may have to write."""
+    table = lake.create_table("large", Schema({"k": "int64"}, values={"v": "string"}))
+    chance = random.Random(1)
+    table.write(pa.table({"k": range(1000), "v": [f"{chance.getrandbits(160):x}" for _ in range(1000)]}))
+    return table
+
+
+def shared(table, first):
+    """The rows from a key on, whose size is not known before they are written."""
+    key = table.schema.codec.encode_key((first,))
+    view = VersionObjects.of(table.name, table.at(version=table.version), None, (EncodedRange(key),))
+    return view, next(iter(view.objects.values()))
+
+
+def test_a_copy_that_becomes_too_large_is_given_up_while_it_is_written(large):
+    copies, whole = WatchedCopies(10_000), WatchedCopies(10**6)
+    assert whole.write(*shared(large, 1)).size_bytes > 30_000
+    there = set(copies_folder().iterdir())
+    with pytest.raises(S3Error, match="raise --s3-cache") as refused:
+        copies.write(*shared(large, 1))
+    assert refused.value.code == "InvalidRequest"
+    assert max(copies.sizes) < 10_000 + 4_000
+    assert set(copies_folder().iterdir()) == there
+    seen = len(copies.sizes)
+    with pytest.raises(S3Error, match="raise --s3-cache"):
+        copies.write(*shared(large, 1))
+    assert len(copies.sizes) == seen, "it is known now"
+
+
+def test_copies_that_grow_at_once_have_the_limit_together(large):
+    copies = WatchedCopies(30_000, waits_at=18_000)
+    copies.write(*shared(large, 800))
+    with ThreadPoolExecutor() as pool:
+        first = pool.submit(copies.write, *shared(large, 200))
+        until(lambda: max(copies.sizes) >= 18_000)
+        with pytest.raises(S3Error, match="try again") as refused:
+            copies.write(*shared(large, 400))
+        assert refused.value.code == "SlowDown"
+        # What was there has made room.
+        assert copies.known(*shared(large, 800)) is None
+        copies.may_go_on.set()
+        assert first.result().size_bytes > 18_000
+    assert copies.write(*shared(large, 400)).size_bytes > 12_000
 
 
 def test_a_copy_that_fails_is_tried_again_by_the_next_request(gateway, flights, parts, lake):

@@ -21,14 +21,14 @@ from lakebed.files.parquet.sizes import gather
 from lakebed.storage.disk_space import writing_to
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from lakebed.read.rows.plan import QueryPlan
     from lakebed.read.rows.reader import Reader
     from lakebed.read.rows.row_stream import RowStream
 
 _GROUP_ROWS = 1_000_000
-_GROUP_BYTES = 32 * 1024 * 1024
+GROUP_BYTES = 32 * 1024 * 1024
 """A row group is held once as rows and once encoded."""
 
 
@@ -42,17 +42,32 @@ def merged_copy(plan: QueryPlan, reader: Reader, columns: Iterable[str] | None =
     return rows_copy(reader.scan(plan, [name for name in plan.schema.names if name in wanted], None))
 
 
-def rows_copy(found: RowStream, compression: str = "lz4") -> LocalCopy:
-    """Return the rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream."""
+def rows_copy(
+    found: RowStream,
+    compression: str = "lz4",
+    *,
+    group_bytes: int = GROUP_BYTES,
+    grown: Callable[[int], None] = lambda _: None,
+) -> LocalCopy:
+    """Return the rows of a stream as a Parquet file, which exists as long as the returned value. Closes the stream.
+
+    ``grown`` gets the size of the file so far, in bytes, after each row group; the file is deleted if it raises.
+    """
     folder = copies_folder()
     copy = LocalCopy(folder / f"merged-{random_token()}.parquet")
     with closing(found) as rows, writing_to(folder):
         # Statistics of Parquet leave NaN out, so that the engine would skip rows with it, or read them as others.
         bounded = [field.name for field in rows.schema if not _may_hold_nan(field.type)]
         writer = pq.ParquetWriter(copy.path, rows.schema, compression=compression, write_statistics=bounded)
-        with writer:
-            for group in gather(rows, _GROUP_ROWS, _GROUP_BYTES):
-                writer.write_table(group)
+        try:
+            with writer:
+                for group in gather(rows, _GROUP_ROWS, group_bytes):
+                    writer.write_table(group)
+                    grown(copy.path.stat().st_size)
+        except BaseException:
+            # The error may be kept for long, and would keep the file.
+            copy.path.unlink(missing_ok=True)
+            raise
     return copy
 
 

@@ -4,6 +4,9 @@ Core type: :class:`Copies`. A copy is deleted when it makes room for others, whe
 :data:`UNUSED_S`, and at the end of the process; an answer that is being sent keeps it until then. A copy that is needed
 again is written again, from the same rows by the same program, and so has the same bytes.
 
+Copies that are being written count with what they have so far, after each row group: room is made for them while they
+grow, and one that does not fit is given up, so that the disk holds one row group of each writer beyond the limit.
+
 Errors: S3Error for a table of which too much would have to be written; those of a scan.
 """
 
@@ -18,10 +21,12 @@ import xxhash
 
 from lakebed import clock
 from lakebed.model.wording import size_text
-from lakebed.read.rows.merged_copy import rows_copy
+from lakebed.read.rows.merged_copy import GROUP_BYTES, rows_copy
 from lakebed.server.gateway.s3_errors import S3Error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from lakebed.files.parquet.open_files import LocalCopy
     from lakebed.server.gateway.version_objects import TableObject, VersionObjects, ViewKey
 
@@ -52,11 +57,14 @@ class Copy:
 class Copies:
     """The copies of a process. Safe to use from many threads, but for :meth:`write` of one object."""
 
-    def __init__(self, capacity_bytes: int = CACHE_BYTES) -> None:
+    def __init__(self, capacity_bytes: int = CACHE_BYTES, *, group_bytes: int = GROUP_BYTES) -> None:
+        """``group_bytes`` are the rows of a row group, decoded."""
         self._capacity_bytes = capacity_bytes
+        self._group_bytes = group_bytes
         self._lock = threading.Lock()
         self._held: OrderedDict[tuple[ViewKey, str], tuple[Copy, float]] = OrderedDict()
         self._bytes = 0
+        self._growing: dict[tuple[ViewKey, str], int] = {}
         self._too_large: dict[ViewKey, int] = {}
 
     def known(self, view: VersionObjects, one: TableObject) -> Copy | None:
@@ -72,10 +80,19 @@ class Copies:
 
     def write(self, view: VersionObjects, one: TableObject) -> Copy:
         """Write the copy of an object, and return it. One caller at a time writes the same object."""
+        name = view.key, one.name
         with self._lock:
             self._check(view)
-        copy = _written(view, one)
-        self._keep(view, (view.key, one.name), copy)
+        try:
+            copy = self._written(view, one, lambda size_bytes: self._make_room(view, name, size_bytes))
+            self._make_room(view, name, copy.size_bytes)
+            with self._lock:
+                del self._growing[name]
+                self._held[name] = copy, clock.monotonic_s()
+                self._bytes += copy.size_bytes
+        finally:
+            with self._lock:
+                self._growing.pop(name, None)
         return copy
 
     def delete_unused(self, unused_s: float = UNUSED_S) -> None:
@@ -99,29 +116,39 @@ class Copies:
             f"{size_text(self._capacity_bytes)}; {remedy}raise --s3-cache",
         )
 
-    def _keep(self, view: VersionObjects, name: tuple[ViewKey, str], copy: Copy) -> None:
-        """Keep a copy, in place of those that were not asked for for the longest time."""
+    def _make_room(self, view: VersionObjects, name: tuple[ViewKey, str], size_bytes: int) -> None:
+        """Note the size of a copy that is being written, and delete those that were not asked for for the longest time.
+
+        Raises S3Error if the copies of its version need more than there is, or if others that are being written do.
+        """
         with self._lock:
-            own = copy.size_bytes + sum(one.size_bytes for (key, _), (one, _) in self._held.items() if key == view.key)
+            self._growing[name] = size_bytes
+            own = sum(size for (key, _), size in self._growing.items() if key == view.key)
+            own += sum(one.size_bytes for (key, _), (one, _) in self._held.items() if key == view.key)
             if own > self._capacity_bytes:
                 if len(self._too_large) >= _REFUSED_MAX:
                     self._too_large.clear()
                 self._too_large[view.key] = own
                 self._check(view)
-            self._held[name] = copy, clock.monotonic_s()
-            self._bytes += copy.size_bytes
-            while self._bytes > self._capacity_bytes:
+            growing = sum(self._growing.values())
+            while self._held and self._bytes + growing > self._capacity_bytes:
                 self._drop_oldest()
+            if growing > self._capacity_bytes:
+                raise S3Error(
+                    "SlowDown",
+                    f"copies of several versions are being written, and need more than the "
+                    f"{size_text(self._capacity_bytes)} that --s3-cache allows; try again",
+                    {"Retry-After": "5"},
+                )
 
     def _drop_oldest(self) -> None:
         _, (copy, _) = self._held.popitem(last=False)
         self._bytes -= copy.size_bytes
 
-
-def _written(view: VersionObjects, one: TableObject) -> Copy:
-    file = rows_copy(view.rows(one), "zstd")
-    digest = xxhash.xxh3_128()
-    with file.path.open("rb") as data:
-        while chunk := data.read(_READ_BYTES):
-            digest.update(chunk)
-    return Copy(file, file.path.stat().st_size, digest.hexdigest())
+    def _written(self, view: VersionObjects, one: TableObject, grown: Callable[[int], None]) -> Copy:
+        file = rows_copy(view.rows(one), "zstd", group_bytes=self._group_bytes, grown=grown)
+        digest = xxhash.xxh3_128()
+        with file.path.open("rb") as data:
+            while chunk := data.read(_READ_BYTES):
+                digest.update(chunk)
+        return Copy(file, file.path.stat().st_size, digest.hexdigest())
