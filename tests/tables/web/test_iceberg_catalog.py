@@ -23,8 +23,11 @@ from lakebed.server.service.service import Service
 from lakebed.server.web.api import iceberg_catalog
 from lakebed.server.web.app import make_app
 from lakebed.server.web.request_authentication import Exposure
+from lakebed.testing.faults import CountingStorage
 from lakebed.upkeep.publish import record
 from lakebed.upkeep.publish.record import location_of
+from tests.tables.retention.cases import through
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -185,6 +188,34 @@ def test_a_table_that_is_not_published_is_not_there(served: Served) -> None:
     record.end(table.storage, table.id)
     refused(client.get(f"{TABLES}/a"), 404, "NoSuchTableException")
     assert names_in(client.get(TABLES)) == ["b", "c", "hidden"]
+
+
+def test_a_table_with_damaged_metadata_is_listed_beside_the_others(served: Served) -> None:
+    """Loading it says what is wrong; the others can be found."""
+    client, lake = served.client, served.lake
+    table = lake.table("b")
+    table.storage.create(metadata_name(table.id, 2), b'{"properties": {}}')
+    assert names_in(client.get(TABLES)) == ["a", "b", "c", "hidden"]
+    answer = client.get(f"{TABLES}/b")
+    assert answer.status_code == 500
+    assert "not written by Lakebed" in answer.text
+
+
+def test_listing_tables_that_the_service_publishes_takes_no_request_for_each(tmp_path: Path) -> None:
+    lake = lakebed.create(tmp_path / "lake")
+    storage = CountingStorage(lake.storage)
+    counted, requests = through(lake, storage), []
+    for name in "abc":
+        lake.create_table(name, Schema({"k": "int64"}), settings=PUBLISHED)
+        service = Service(counted)
+        positions = service.publications.status
+        with service:
+            until(lambda get=positions: [one.version for one in get().values()] == [1] * len(lake.tables()))
+        with TestClient(make_app(service)) as client:
+            storage.clear()
+            assert len(names_in(client.get(TABLES))) == len(lake.tables())
+            requests.append(storage.calls.total())
+    assert len(set(requests)) == 1
 
 
 @pytest.mark.parametrize("name", ["a/b", "../a", "a\x1fb", "a.b", "a%2Fb", "", " ", "a" * 5000, "\N{SNOWMAN}", "a\0"])

@@ -13,7 +13,7 @@ open-api/rest-catalog-open-api.yaml; docs/open.md; decision 0075.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 import xxhash
@@ -23,7 +23,7 @@ from litestar.enums import HttpMethod
 from litestar.exceptions import HTTPException
 from litestar.params import FromQuery, HeaderParameter, JSONBody, QueryParameter
 
-from lakebed.errors import Code
+from lakebed.errors import Code, DamagedError
 from lakebed.model.checks import TABLE_NAME, shown
 from lakebed.model.files import data_folder, iceberg_folder
 from lakebed.server.security.principal import Permission
@@ -31,6 +31,10 @@ from lakebed.server.web.access import PathText, RequestedTable, ThePrincipal, Th
 from lakebed.server.web.waiting import threaded
 from lakebed.upkeep.publish.catalogs import NAMESPACE
 from lakebed.upkeep.publish.run import Published, current
+from lakebed.write.batches import in_threads
+
+if TYPE_CHECKING:
+    from lakebed.table.table import Table
 
 _SEPARATOR = "\x1f"
 """Stands between the levels of a namespace in a URL."""
@@ -112,9 +116,13 @@ def list_published(
         if one.id in known and principal.reads_whole(one.name)
     }
     names, next_token = page_of(sorted(tables), token, size)
-    # Those of this page alone: it is a request for each.
-    there = [name for name in names if current(service.instance.opened(tables[name])) is not None]
-    return {"identifiers": [{"namespace": [NAMESPACE], "name": name} for name in there], "next-page-token": next_token}
+    # It is a request for each table of the page of which the service does not know it.
+    positions = service.publications.status()
+    unknown = [name for name in names if (one := positions.get(tables[name].id)) is None or not one.version]
+    there = in_threads(lambda name: _may_be_loaded(service.instance.opened(tables[name])), unknown)
+    absent = {name for name, is_there in zip(unknown, there, strict=True) if not is_there}
+    found = [{"namespace": [NAMESPACE], "name": name} for name in names if name not in absent]
+    return {"identifiers": found, "next-page-token": next_token}
 
 
 @get(f"{_ONE}/views", include_in_schema=False, sync_to_thread=False)
@@ -229,6 +237,14 @@ def _check_namespace(namespace: str, missing: Code = Code.NAMESPACE_NOT_FOUND) -
     if namespace != NAMESPACE:
         named = ".".join(namespace.split(_SEPARATOR))
         raise missing(f"no namespace {shown(named)}; all tables are in the namespace {NAMESPACE}")
+
+
+def _may_be_loaded(table: Table) -> bool:
+    """Return whether a table has metadata; also if they are damaged, which loading it says."""
+    try:
+        return current(table) is not None
+    except DamagedError:
+        return True
 
 
 def _published(requested: RequestedTable, namespace: str) -> Published:
