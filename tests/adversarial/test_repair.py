@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyiceberg.table import StaticTable
 
 import lakebed
 from lakebed import DamagedError, Schema, UsageError, clock
@@ -17,6 +18,7 @@ from lakebed.model import validity
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob
 from lakebed.upkeep import repair
+from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.splitting.run import split
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
 from tests.variants import Planted, planted
@@ -222,3 +224,76 @@ def test_in_a_table_that_merges_rows_each_file_is_mended_alone_and_in_its_place(
     assert [file.markers for file in state.files_of(state.partitions.ids[0])] == [0, 1, 2, 0, 0]
     compact_by_merge(table)
     assert [tuple(row.values()) for row in scanned(table)] == wanted
+
+
+# -- what follows a table ----------------------------------------------------------------------------------------
+
+
+KIND = pa.decimal128(3, 1)
+
+
+@pytest.fixture
+def overfull(tmp_path):
+    """Make a table of keys with decimals, of which a repair takes a row out; write(k, digits) adds a row."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+
+    def make(merge, nullable):
+        schema = Schema({"k": "int64"}, {}, {"d": pa.field("d", KIND, nullable)})
+        table = lake.create_table("t", schema, merge=merge, settings={"publish": "iceberg"})
+
+        def write(k, digits):
+            with planted(_unchecked):
+                table.write(pa.table({"k": [k], "d": pa.chunked_array([decimals(KIND, digits)])}, schema.arrow))
+
+        return lake, table, write
+
+    return make
+
+
+@pytest.mark.parametrize("nullable", [False, True])
+def test_a_feed_of_changes_has_the_rows_that_a_repair_changed(overfull, nullable, tmp_path):
+    _, table, write = overfull(lakebed.KeepAll(), nullable)
+    write(1, 15)
+    write(2, 1000)
+    since = table.version
+    repair.repair(table, tmp_path / "out")
+    found = [(row["_change"], row["k"], row["d"]) for row in table.changes(since).read_all().to_pylist()]
+    assert found == [("delete", 2, Decimal("100.0")), *([("insert", 2, None)] if nullable else [])]
+
+
+def test_a_row_that_was_superseded_by_one_that_a_repair_takes_out_is_published_again(overfull, tmp_path):
+    """The publication goes on from what was hidden before."""
+    _, table, write = overfull(lakebed.Latest(), False)
+    write(1, 15)
+    write(1, 1000)
+    publish(table)
+    repair.repair(table, tmp_path / "out")
+    publish(table)
+    published = StaticTable.from_metadata(current(table).metadata_location).scan().to_arrow()
+    assert published.to_pylist() == scanned(table) == [{"k": 1, "d": Decimal("1.5")}]
+
+
+def test_a_view_loses_the_rows_that_a_repair_takes_out(overfull, tmp_path):
+    lake, _, write = overfull(lakebed.KeepAll(), False)
+    view = lake.create_view_table(
+        "counts", source="t", select="SELECT k, count(*) AS n FROM source GROUP BY k",
+        row_key=["k"], merge=lakebed.Aggregate({"n": "sum"}),
+    )  # fmt: skip
+    write(1, 15)
+    write(1, 1000)
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        pipeline.refresh("counts")
+        assert [row["n"] for row in scanned(view)] == [2]
+        repair.repair(lake.table("t"), tmp_path / "out")
+        pipeline.refresh("counts")
+    assert [row["n"] for row in scanned(view)] == [1]
+
+
+def test_a_feed_over_a_repair_of_text_says_from_which_version_it_can_be_read(poisoned):
+    table = poisoned(SCHEMA, rows(v=b"v\xff"), rows())
+    since = table.version
+    repaired = repair.repair(table).version
+    with pytest.raises(DamagedError, match=f"the changes since version {repaired}"):
+        table.changes(since).read_all()
+    assert table.changes(repaired).read_all().num_rows == 0
+    assert table.changes(since, columns=["k", "s"]).read_all().num_rows == 0

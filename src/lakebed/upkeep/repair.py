@@ -16,7 +16,8 @@ Rules:
   repaired values, and ``Table.write`` can add them again. The file is complete before the entry that removes the rows.
 * The number of rows read equals the rows written plus the rows removed, or the job fails. If rows are merged, repaired
   sort keys may be equal, and fewer rows are written. Deletes and partial rows remain such.
-* Earlier versions and tags keep the old rows.
+* Earlier versions and tags keep the old rows. The entries say that rows changed, so feeds of changes, views, indexes
+  and publications look at them.
 
 Errors: UsageError if there is no folder for removed rows, DamagedError for a damaged file; those of the log.
 """
@@ -173,9 +174,8 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
         folder.mkdir(parents=True, exist_ok=True)
     notes: list[_Removed] = []
     progress = MergeProgress()
-    run_merges(
-        table, _executing(table, folder, notes), _merges(table, {one.file for one in invalid_rows}), progress, cores=1
-    )
+    merges = _merges(table, {one.file for one in invalid_rows})
+    run_merges(table, _executing(table, folder, notes), merges, progress, cores=1, changes_rows=True)
     committed = [one.merge.keys for one in progress.done]
     counted = [note for note in notes if any(keys.covers(note.keys) for keys in committed)]
     for note in notes:

@@ -44,6 +44,7 @@ SENT = [
     t.OpenJob(job("job-0001", "file-0001", "file-0002")),
     t.ProposeJobs((job("job-0001", "file-0001"), job("job-0002", "file-0002", keys=EncodedRange(b"a", b"k")))),
     t.ProposeOutput("job-0001", (FILE,)),
+    t.ProposeOutput("job-0001", (FILE,), changes_rows=True),
     t.ProposeRewrite((t.ProposeOutput("job-0001", (FILE,)), t.ProposeOutput("job-0002", ()))),
     t.CloseJob("job-0001", "it is late"),
     t.ConcatenateRuns(3, ("file-0001", "file-0002"), "run-0001"),

@@ -23,7 +23,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import Code, NotRetainedError
+from lakebed.errors import Code, DamagedError, NotRetainedError
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import by_bits
@@ -415,7 +415,8 @@ class Feed:
         log = self.table.log
         try:
             for following, steps in log.past.after(head, last):
-                with closing(self._version_rows(version_change(head.state, steps, self.present))) as batches:
+                change = version_change(head.state, steps, self.present)
+                with closing(self._version_rows(change)) as batches, _telling_repairs(change):
                     yield from batches
                 head = following
         except NotRetainedError as error:
@@ -510,6 +511,21 @@ class Feed:
 
     def _scan(self, found: QueryPlan, names: Sequence[str]) -> RowStream:
         return self.table.reader.scan(found, tuple(dict.fromkeys(names)), None, where=self.where)
+
+
+@contextmanager
+def _telling_repairs(change: VersionChange) -> Iterator[None]:
+    """Say of rows that cannot be read before a version that it repaired them."""
+    try:
+        yield
+    except DamagedError as error:
+        if error.code is not Code.STORED_TEXT_INVALID or not change.compared:
+            raise
+        raise error.restated(
+            f"version {change.version} repaired rows that cannot be read as they were before, so its changes are not "
+            f"known: read the rows of that version, and the changes since version {change.version}; refresh a view "
+            f"anew ({error.message})"
+        ) from error
 
 
 def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:

@@ -139,8 +139,11 @@ def run_merges(  # noqa: PLR0913 - what, how, what came of it, and how much at o
     *,
     cores: int,
     limits: CompactionLimits = LIMITS,
+    changes_rows: bool = False,
 ) -> None:
     """Open, run and commit a job for each merge, batch by batch in their order; adds to the progress.
+
+    ``changes_rows``: the new files have other rows than those of a merge, which feeds of changes look for.
 
     Raises ContentionError, UnknownOutcomeError, StorageError: the log; jobs whose outcome is certain are closed.
     """
@@ -171,7 +174,7 @@ def run_merges(  # noqa: PLR0913 - what, how, what came of it, and how much at o
         ours.remove(job.id)
         files = tuple(new for result in results if not isinstance(result, Error) for new in result)
         if failure is None:
-            _commit(table, job, files, progress)
+            _commit(table, job, ProposeOutput(job.id, files, changes_rows), progress)
         else:
             close_job(table, job.id, str(failure))
             discard(table.storage, table.id, files)
@@ -249,15 +252,15 @@ def _failure(job: _OpenMerge, results: Sequence[TaskResult]) -> Error | None:
     return None
 
 
-def _commit(table: Table, job: _OpenMerge, files: tuple[NewFile, ...], progress: MergeProgress) -> None:
-    outcome = commit_files(table, ProposeOutput(job.id, files))
+def _commit(table: Table, job: _OpenMerge, output: ProposeOutput, progress: MergeProgress) -> None:
+    outcome = commit_files(table, output)
     if isinstance(outcome, NotCommitted):
         # The refusal is permanent; a job that is still open, for example behind a fence, would only block others.
         close_job(table, job.id, outcome.reason)
         progress.skipped.append(Skipped(job.merge.partition, outcome.reason))
         return
     version = version_of(outcome, f"table {table.name}, job {job.id}")
-    progress.done.append(CommittedMerge(job.merge, files, version))
+    progress.done.append(CommittedMerge(job.merge, output.files, version))
 
 
 def close_job(table: Table, job: str, reason: str) -> None:

@@ -263,10 +263,14 @@ def _part_missing(job: Job, state: TableState) -> Rejected | None:
 
 
 class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output"):
-    """The files that a job made of its inputs; none if no row was left."""
+    """The files that a job made of its inputs; none if no row was left.
+
+    ``changes_rows``: they have other rows than the inputs.
+    """
 
     job: str
     files: tuple[NewFile, ...]
+    changes_rows: bool = False
 
     def resolve(self, state: TableState) -> Replace | Rejected:
         """Return the replacement of the inputs in the current partitions."""
@@ -306,13 +310,13 @@ class ProposeOutput(Struct, frozen=True, tag_field="type", tag="propose_output")
         references = [r for new in self.files for r in references_to(new, state, job.keys) if r.partition in served]
         used = {r.file for r in references}
         files = tuple(new.file for new in self.files if new.file.id in used)
-        return Replace(self.job, tuple(drop), files, tuple(references))
+        return Replace(self.job, tuple(drop), files, tuple(references), self.changes_rows)
 
 
 class Replace(Struct, frozen=True):
     """A job's commit: drop ``(file, partition)`` pairs, add files and references, close the job.
 
-    ``changes_rows``: the new files have other rows, as those of a rewrite; a compaction changes no rows.
+    ``changes_rows``: the new files have other rows, as those of a rewrite or a repair; a compaction changes no rows.
     """
 
     job: str
