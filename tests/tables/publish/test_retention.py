@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -9,12 +10,14 @@ import pytest
 from pyiceberg.table import StaticTable
 
 import lakebed
+from lakebed import clock
 from lakebed.errors import Code
 from lakebed.model.files import iceberg_folder
 from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.publish import run
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
+from tests.clocks import set_clock
 from tests.raising import raises
 from tests.tables.publish.test_publish import FORMATS, METADATA, SCHEMA, read, rows
 from tests.tables.retention.cases import on
@@ -104,6 +107,24 @@ def test_snapshots_of_the_history_stay_readable(lake: lakebed.Instance) -> None:
     iceberg = StaticTable.from_metadata(found.metadata_location)
     counts = [iceberg.scan(snapshot_id=one.snapshot_id).to_arrow().num_rows for one in iceberg.metadata.snapshots]
     assert counts == [*range(10, 130, 10), 120]
+
+
+def test_a_snapshot_is_listed_until_history_has_passed_since_another_was_published(
+    lake: lakebed.Instance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Version 3 is committed at once, and published two days later: until then engines read version 2."""
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg", "history_s": 86_400})
+    begin, listed = clock.now(), []
+    table.write(rows(0, 1))
+    for hours in (0.0, 48.0, 71.9, 72.1):
+        set_clock(monkeypatch, now=lambda hours=hours: begin + timedelta(hours=hours))
+        publish(table)
+        table.write(rows(0, 1))
+        found = current(table)
+        assert found is not None
+        listed.append(StaticTable.from_metadata(found.metadata_location).metadata.snapshots)
+    versions = [[int(str(one.summary["lakebed.version"])) for one in snapshots] for snapshots in listed]  # type: ignore[index]
+    assert versions == [[2], [2, 3], [2, 3, 4], [3, 4, 5]]
 
 
 def test_a_dropped_table_takes_its_metadata_along(lake: lakebed.Instance, table: lakebed.Table) -> None:

@@ -166,7 +166,7 @@ def _snapshot_counts(writer: PartWriter, manifests: ByContent, changes: FileChan
         "total-position-deletes": deletes.rows(),
         "total-equality-deletes": 0,
     }
-    own = {record.VERSION: str(writer.state.version), record.ROWS: writer.rows}
+    own = {record.VERSION: str(writer.state.version), record.ROWS: writer.rows, record.PUBLISHED: str(_now_ms())}
     return {**own, **{name: str(count) for name, count in counts.items()}}
 
 
@@ -213,11 +213,13 @@ def last_before(metadata: Metadata, version: int, rows: str) -> Snapshot | None:
 def without_old(metadata: Metadata, before_ms: int) -> Metadata:
     """Return the metadata without the snapshots that were replaced before a time, or that are too many.
 
-    Those with references stay.
+    Those with references stay. A snapshot is replaced by the publication of the next one: until then engines read it as
+    the current one, however long ago the next version was committed.
     """
     named = {ref.snapshot_id for ref in metadata.refs.values()}
     log = metadata.snapshot_log
-    young = {entry.snapshot_id for entry, next_ in pairwise(log) if next_.timestamp_ms > before_ms}
+    published_ms = {one.snapshot_id: _published_ms(one) for one in metadata.snapshots}
+    young = {entry.snapshot_id for entry, next_ in pairwise(log) if published_ms[next_.snapshot_id] > before_ms}
     young &= {entry.snapshot_id for entry in log[-record.SNAPSHOTS_MAX :]}
     kept = [one for one in metadata.snapshots if one.snapshot_id in young | named]
     if len(kept) == len(metadata.snapshots):
@@ -226,6 +228,12 @@ def without_old(metadata: Metadata, before_ms: int) -> Metadata:
     # Entries before one that is gone go too, as Iceberg has it.
     first = next((place for place in range(len(log), 0, -1) if log[place - 1].snapshot_id not in ids), 0)
     return metadata.model_copy(update={"snapshots": kept, "snapshot_log": log[first:]})
+
+
+def _published_ms(snapshot: Snapshot) -> int:
+    """Return when a snapshot was published; earlier versions of Lakebed wrote only the time of its version."""
+    assert snapshot.summary is not None
+    return int(str(snapshot.summary[record.PUBLISHED] or snapshot.timestamp_ms))
 
 
 def finished(

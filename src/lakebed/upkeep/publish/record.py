@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 TABLE, NAME, VERSION = "lakebed.table", "lakebed.name", "lakebed.version"
 ROWS, PREVIOUS, DIGEST, ENDED = "lakebed.rows", "lakebed.previous", "lakebed.digest", "lakebed.ended"
+PUBLISHED = "lakebed.published-ms"
 
 SNAPSHOTS_MAX = 100
 """Snapshots in the metadata beside those with tags: about 50 kB, which each publication writes."""
