@@ -93,7 +93,7 @@ _COMMANDS = (
     (
         "table pause",
         "maintenance:pause",
-        "Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.",
+        "Pause operations of a table, by default all: ingest, compaction, splitting, refresh, publication, gc.",
     ),
     ("table resume", "maintenance:resume", "Resume operations of a table that are paused, by default all."),
     ("table drop", "tables:drop", "Drop a table; asks for its name first."),

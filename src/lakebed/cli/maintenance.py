@@ -208,7 +208,7 @@ def _some_partitions(partitions: Sequence[int]) -> str:
 def maintain(
     cli: Invocation, *, table: str | None, every: bool, launcher: str | None, memory_bytes: int | None
 ) -> None:
-    """Ingest, compact, split, join and collect garbage, as far as due.
+    """Ingest, compact, split, join, publish and collect garbage, as far as due.
 
     For cron, Airflow or a Kubernetes CronJob, where no `lakebed serve` runs. Run `lakebed gc` once a day as well.
     """
@@ -272,8 +272,8 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
 def publish(cli: Invocation, *, table: str, compact: bool, raw: bool | None, catalogs: tuple[str, ...]) -> None:
     """Publish the latest version of a table as Apache Iceberg.
 
-    Other engines read it in place. The table needs the setting publish=iceberg; a service publishes such tables by
-    itself. Prints the metadata file.
+    Other engines read it in place. The table needs the setting publish=iceberg, or iceberg-3 for format 3. A service,
+    and `lakebed maintain`, publish such tables by themselves. Prints the metadata file.
     """
     targets = options.targets(catalogs)
     with open_pipeline(cli) as pipeline:
@@ -371,7 +371,7 @@ _operations = click.argument(
 @options.table
 @_operations
 def pause(cli: Invocation, *, table: str, operations: tuple[str, ...]) -> None:
-    """Pause operations of a table, by default all: ingest, compaction, splitting, refresh, gc.
+    """Pause operations of a table, by default all: ingest, compaction, splitting, refresh, publication, gc.
 
     Services and `lakebed maintain` skip them until `lakebed table resume`. Running operations continue, and commands
     that name an operation, such as `lakebed compact`, still run it.

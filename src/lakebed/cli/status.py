@@ -179,6 +179,7 @@ def _table_cells(table: TableStatus) -> tuple[Any, ...]:
         state += f"; not published: {table.publication_error}"[:_WHY_CHARS]
     elif table.published_lag:
         state += f"; published up to {table.published}, {count_text(table.published_lag, 'version')} behind"
+    state += "".join(f"; catalog {one.catalog}: {one.error}"[:_WHY_CHARS] for one in table.catalogs if one.error)
     counts = (table.rows, size_text(table.size_bytes), table.partitions, table.files, a_partition)
     return (table.name, *counts, waiting, since, merge, state)
 

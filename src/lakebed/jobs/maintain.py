@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lakebed.errors import RejectedError
+from lakebed.errors import Error, RejectedError
 from lakebed.jobs.executor import Executor, Root, TableCall
 from lakebed.jobs.interrupt import current_stop
 from lakebed.jobs.job_progress import Callback, in_phase, watching
@@ -34,6 +34,7 @@ from lakebed.model.checks import check_request_key
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.operations import OPERATIONS, TableOperation, WorkKind
 from lakebed.model.reports import WorkReport
+from lakebed.model.settings import Publish
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.table.tracker.runs import Begun
 from lakebed.upkeep.compaction.plan import whole
@@ -106,6 +107,33 @@ class DivisionReport(WorkReport):
     def parts(self) -> tuple[WorkReport, ...]:
         """The reports of the steps."""
         return tuple(part for part in (self.split, self.compacted, self.join) if part is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Unpublished(WorkReport):
+    """A table whose latest version was not published, and why; ``refused`` None: it is not to be published.
+
+    A version that cannot be published before a compaction is no error: a later one will be.
+    """
+
+    table: str
+    refused: Error | None
+    version: int | None = None
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return "not published" if self.refused is None else f"not published: {self.refused.message}"
+
+    @property
+    def idle(self) -> bool:
+        """Whether there was nothing to publish."""
+        return self.refused is None
+
+    @property
+    def error(self) -> Error | None:
+        """The error, unless the table has to be compacted."""
+        return None if self.refused is None or self.refused.code in UNPUBLISHABLE else self.refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +276,16 @@ class Maintenance:
                         raise
                 mend()
             return run.reported(publish(self.table, raw=raw))
+
+    def publish_latest(self) -> PublishReport | Unpublished:
+        """Publish the latest version if the table has the setting; why that was not possible is in the report."""
+        table = self.table
+        if table.settings_in_force().publish is Publish.NONE:
+            return Unpublished(table.name, None)
+        try:
+            return self.publish()
+        except Error as error:
+            return Unpublished(table.name, error)
 
     def _merge_all(self) -> None:
         self._raised(self.compact("full"))

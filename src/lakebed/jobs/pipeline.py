@@ -398,11 +398,12 @@ class Pipeline:
 
     @interruptible
     def maintain(self, table: Table | str, *, progress: Callback | None = None) -> MaintenanceReport:
-        """Do all that is due: ingest, compact, split and join until nothing is left to do, then collect garbage.
+        """Do all that is due: ingest, compact, split and join until nothing is left to do, publish, collect garbage.
 
         Compaction follows the table's strategy; partitions that can be split only when they are one run are merged into
-        one. A table that is offline is neither compacted nor split nor joined; operations that are paused
-        (:meth:`lakebed.Instance.pause`) are left out.
+        one. A version that cannot be published before more is merged is left to a later call. A table that is offline
+        is neither compacted nor split nor joined; operations that are paused (:meth:`lakebed.Instance.pause`) are left
+        out.
         """
         maintenance = self.maintenance(table, progress)
         name = maintenance.table.name
@@ -433,7 +434,8 @@ class Pipeline:
         None: as it was published before.
 
         Raises:
-            UsageError: the table has not the setting ``publish=iceberg``, or pyiceberg is not installed.
+            UsageError: the table has not the setting ``publish`` (``iceberg``, or ``iceberg-3`` for format 3), or
+                pyiceberg is not installed.
             RejectedError: rows are computed from those of several files: compact the table.
             DamagedError: another program wrote metadata of the table, or changed them.
             ContentionError: other processes publish the table all the time.

@@ -88,6 +88,9 @@ class TableMaintenance(Protocol):
     def refresh(self) -> WorkReport:
         """Add to a view the rows that its source has gained."""
 
+    def publish_latest(self) -> WorkReport:
+        """Publish the latest version for other engines, if the table has the setting."""
+
     def collect(self) -> WorkReport:
         """Delete files that no version needs, and truncate the log."""
 
@@ -114,7 +117,8 @@ class TableOperation:
     ``needs_online``: not of tables that are offline. ``merges``: it merges the runs of partitions. It begins soon while
     these pile up, other upkeep waits for it meanwhile, and a partition that fails is left out alone. ``repeats``: in
     one call it is run by turns with its neighbours that repeat, until none has anything to do. ``in_calls``: whether
-    ``Pipeline.maintain`` runs it.
+    ``Pipeline.maintain`` runs it. ``in_turns``: whether it takes turns with others in a service; otherwise a subscriber
+    of the table's versions does it there (:mod:`lakebed.server.service.publications`).
     """
 
     name: ClassVar[str]
@@ -127,6 +131,7 @@ class TableOperation:
     merges: ClassVar[bool] = False
     repeats: ClassVar[bool] = False
     in_calls: ClassVar[bool] = True
+    in_turns: ClassVar[bool] = True
 
     # Operations were the members of an enum of texts.
     INGEST, COMPACTION, SPLITTING = OldMember("ingest"), OldMember("compaction"), OldMember("splitting")
@@ -257,6 +262,28 @@ class Refresh(TableOperation):
         return table.refresh()
 
 
+class Publication(TableOperation):
+    """A table that other engines read, and of which they read an older version."""
+
+    name = "publication"
+    does = "Publishes the latest version for other engines."
+    kinds = (WorkKind.PUBLISH,)
+    period_s = 0.0
+    needs_online = False
+    in_turns = False
+
+    def pending(self, table: TableView) -> Pending | None:
+        """Return which version is published, if it is not the latest."""
+        version = table.published_version
+        if not table.summary.published or version in (None, table.summary.version):
+            return None
+        return Pending(f"other engines read version {version}" if version else "other engines read no version yet")
+
+    def run(self, table: TableMaintenance) -> WorkReport:
+        """Publish the version."""
+        return table.publish_latest()
+
+
 class Gc(TableOperation):
     """A table that has changed, and each once a day."""
 
@@ -285,7 +312,7 @@ class Gc(TableOperation):
 
 
 OPERATIONS: dict[str, TableOperation] = {
-    one.name: one for one in (Ingest(), Compaction(), Splitting(), Refresh(), Gc())
+    one.name: one for one in (Ingest(), Compaction(), Splitting(), Refresh(), Publication(), Gc())
 }
 """All operations by their names, in the order in which one call runs them."""
 

@@ -97,7 +97,8 @@ class TableView:
 
     ``oldest_s`` is the age of the oldest open request; ``source_version`` that of a view's source, if it is known;
     ``now_s`` the time by the clock of the records. A status that is read from the store has ``source_error``, why the
-    source cannot be read, and ``garbage``, what a collection would do.
+    source cannot be read, ``garbage``, what a collection would do, and ``published_version``, which other engines read:
+    0 if there is none yet, None if that is not known.
     """
 
     id: str
@@ -110,6 +111,7 @@ class TableView:
     now_s: float = 0.0
     source_error: str | None = None
     garbage: str | None = None
+    published_version: int | None = None
 
     def record(self, operation: str) -> Record:
         """Return the record of an operation."""

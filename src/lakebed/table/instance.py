@@ -365,9 +365,9 @@ class Instance(TableNames[Table]):
     def pause(self, name: str, *operations: str) -> None:
         """Pause operations of a table, by default all: services and ``maintain`` skip them until :meth:`resume`.
 
-        An operation is ``ingest``, ``compaction``, ``splitting``, ``refresh`` or ``gc``. Calls that name one, such as
-        :meth:`lakebed.Pipeline.compact`, still run it, and running operations continue. Raises UsageError for
-        another name, NotFoundError.
+        An operation is ``ingest``, ``compaction``, ``splitting``, ``refresh``, ``publication`` or ``gc``. Calls that
+        name one, such as :meth:`lakebed.Pipeline.compact`, still run it, and running operations continue. Raises
+        UsageError for another name, NotFoundError.
         """
         self._change(PauseOperations(self._find(name).id, operations_named(operations), paused=True), name)
 

@@ -22,6 +22,7 @@ from lakebed.read.inspect.hooks import Delivered
 from lakebed.server.service.plan import ServiceLimits
 from lakebed.server.service.publications import CatalogSubscriber
 from lakebed.server.service.service import Service
+from lakebed.server.service.status import CatalogStatus
 from lakebed.server.service.subscriptions import Subscription
 from lakebed.upkeep.publish.catalogs import CatalogEntry, Target, push
 from lakebed.upkeep.publish.run import Published, current, publish
@@ -234,6 +235,9 @@ def test_a_service_pushes_each_publication_and_goes_on_after_a_failure(table: Ta
     limits = ServiceLimits(follow_s=0.05, follow_max_s=0.1)
     with Service(lakebed.open(tmp_path / "lake"), limits=limits, catalogs=[TARGET], report=said.append) as service:
         until(lambda: any("catalog prod.lake" in one and "unable to open" in one for one in said))
+        (shown,) = service.status().tables[0].catalogs
+        assert (shown.catalog, shown.version) == ("prod.lake", 0)
+        assert "unable to open" in str(shown.error)
         configure(type="sql", uri=f"sqlite:///{tmp_path}/catalog.db")
         sql = load_catalog("prod")
         until(lambda: sql.table_exists("lake.t") and keys_in(sql) == [1])
@@ -241,6 +245,7 @@ def test_a_service_pushes_each_publication_and_goes_on_after_a_failure(table: Ta
         until(lambda: keys_in(sql) == [1, 2])
         (status,) = service.status().tables
         assert status.published == table.version
+        until(lambda: service.status().tables[0].catalogs == (CatalogStatus("prod.lake", table.version, None),))
 
 
 def test_a_catalog_gets_a_version_that_was_published_again(table: Table, sql: Catalog) -> None:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import lakebed
+from lakebed.errors import Code
+from lakebed.model.files import metadata_name
+from lakebed.server.service.plan import ServiceLimits, default_periods
 from lakebed.server.service.service import Service
+from lakebed.server.service.store_status import next_steps
 from lakebed.upkeep.publish.run import current
+from tests.raising import raises
 from tests.tables.publish.test_publish import SCHEMA, read, rows
 
 if TYPE_CHECKING:
@@ -68,3 +73,70 @@ def test_a_table_that_cannot_be_published_says_why(tmp_path: Path) -> None:
         report = pipeline.publish("t", compact=True)
     assert (report.version, len(read(table))) == (table.version, 15)
     assert lakebed.status(lake).tables[0].published == table.version
+
+
+def test_a_call_publishes_unless_that_is_paused(tmp_path: Path) -> None:
+    """An instance without a service; the status says what is due."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
+    lake.create_table("other", SCHEMA)
+    table.write(rows(0, 10))
+    assert "publication: other engines read no version yet" in next_steps(lakebed.status(lake).tables[1])
+    lake.pause("t", "publication")
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        assert pipeline.maintain("t").others == ()
+        assert published(table) == 0
+        lake.resume("t", "publication")
+        (report,) = pipeline.maintain("t").others
+        assert report.version == published(table) == table.version
+        assert pipeline.maintain("t").others == ()
+        assert pipeline.maintain("other").others == ()
+        table.write(rows(10, 10))
+        assert "publication: other engines read version 2" in next_steps(lakebed.status(lake).tables[1])
+        # Files that replace others while a publication refers to them are kept.
+        pipeline.maintain("t")
+    assert len(read(table)) == 20
+
+
+def test_a_call_leaves_a_version_that_cannot_be_published_to_a_later_one(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    merge = lakebed.Aggregate({"v": "max", "at": "max"})
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=merge)
+    lake.pause("t", "compaction")
+    for start in (0, 5):
+        table.write(rows(start, 10))
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        (report,) = pipeline.maintain("t").others
+        assert "not published" in report.summary
+        assert report.refused.code is Code.ROWS_NOT_MERGED
+        pipeline.compact("t", strategy="full")
+        pipeline.maintain("t")
+        assert published(table) == table.version
+        table.storage.create(metadata_name(table.id, 2), b'{"properties": {}}')
+        with raises(Code.PUBLICATION_FOREIGN):
+            pipeline.maintain("t")
+
+
+def test_a_service_leaves_the_publication_of_a_table_that_is_paused(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    for name in ("t", "paused"):
+        lake.create_table(name, SCHEMA, settings={"publish": "iceberg"}).write(rows(0, 10))
+    lake.pause("paused", "publication")
+    with Service(lake):
+        wait_for(lambda: published(lake["t"]))
+        assert published(lake["paused"]) == 0
+        lake.resume("paused", "publication")
+        wait_for(lambda: published(lake["paused"]))
+
+
+def test_a_service_publishes_at_most_once_in_its_period(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
+    table.write(rows(0, 10))
+    periods = {**default_periods(), "publication": 3600.0}
+    with Service(lake, limits=ServiceLimits(periods=periods)) as service:
+        wait_for(lambda: published(table) == table.version)
+        table.write(rows(10, 10))
+        wait_for(lambda: service.status().table("t").version == table.version)  # type: ignore[union-attr]
+        wait_for(lambda: service.status().table("t").published_lag == 1)  # type: ignore[union-attr]
+        assert published(table) == table.version - 1

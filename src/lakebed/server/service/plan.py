@@ -125,7 +125,7 @@ def due(view: TableView, limits: ServiceLimits) -> tuple[tuple[Due, ...], float]
     """Return the operations of a table that may begin now, and when to plan again even if the table has not changed."""
     found = []
     look_s = math.inf
-    for operation in OPERATIONS.values():
+    for operation in (one for one in OPERATIONS.values() if one.in_turns):
         record = view.record(operation.name)
         if operation.name in view.paused or record.parked or (operation.needs_online and not view.online):
             continue

@@ -14,6 +14,7 @@ Core types: :class:`Publications`. Errors: those of publications; they are tried
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from msgspec import structs
@@ -22,15 +23,19 @@ from lakebed import clock
 from lakebed.errors import NotFoundError
 from lakebed.model.settings import Publish
 from lakebed.server.service.plan import Retry
+from lakebed.server.service.status import CatalogStatus
 from lakebed.server.service.subscriptions import DeliveryLimits, Subscriber, Subscription, Subscriptions
 from lakebed.upkeep.publish.catalogs import Target, push
 from lakebed.upkeep.publish.run import current, publish
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from lakebed.read.inspect.hooks import Delivered
     from lakebed.table.instance import Instance
+
+Period = Callable[[str], float | None]
+"""Returns the least time between two publications of a table, by its id, in seconds; None: it is paused."""
 
 RETRY = Retry(wait_s=1.0, wait_max_s=300.0)
 
@@ -53,16 +58,25 @@ class Publications:
         find: Callable[[], Iterable[str]],
         report: Callable[[str], None],
         targets: Iterable[Target] = (),
+        *,
+        period: Period = lambda _: 0.0,
     ) -> None:
         self.subscriptions = Subscriptions(self._subscribers, report, DeliveryLimits(list_s=LIST_S))
         self._instance = instance
         self._find = find
         self._targets = tuple(targets)
+        self._period = period
         self._known: dict[str, list[Subscriber]] = {}
 
     def status(self) -> dict[str, Subscription]:
         """Return how far each published table is, by its id; from memory."""
         return {one.table: one for one in self.subscriptions.all() if one.id == one.table}
+
+    def catalogs(self, table: str) -> tuple[CatalogStatus, ...]:
+        """Return how far the catalogs of others are that a table, by its id, is pushed to; from memory."""
+        pushed = [one for one in self._known.get(table, ()) if isinstance(one, CatalogSubscriber)]
+        errors = {one.id: one.error for one in self.subscriptions.all()} if pushed else {}
+        return tuple([CatalogStatus(str(one.target), one.pushed, errors.get(one.id)) for one in pushed])
 
     def _subscribers(self) -> Iterable[Subscriber]:
         self._known = {one: self._known.get(one) or self._made(one) for one in self._find()}
@@ -70,18 +84,23 @@ class Publications:
 
     def _made(self, table: str) -> list[Subscriber]:
         pushed = [CatalogSubscriber(self._instance, table, target, self.status) for target in self._targets]
-        return [TableSubscriber(self._instance, table), *pushed]
+        return [TableSubscriber(self._instance, table, self._period), *pushed]
 
 
 class TableSubscriber:
-    """A published table as a :class:`~lakebed.server.service.subscriptions.Subscriber`."""
+    """A published table as a :class:`~lakebed.server.service.subscriptions.Subscriber`.
 
-    def __init__(self, instance: Instance, table: str) -> None:
+    It does what the operation :class:`~lakebed.model.operations.Publication` does in a call.
+    """
+
+    def __init__(self, instance: Instance, table: str, period: Period) -> None:
         self.id = self.table = table
         self.title = f"the publication of table {table}"
         self.retry = RETRY
         self.ended = False
         self._instance = instance
+        self._period = period
+        self._next_s = 0.0
 
     def read(self, known: Delivered) -> Delivered | None:
         """Return the position with the version that is published; None if the table was dropped."""
@@ -97,10 +116,14 @@ class TableSubscriber:
         return True
 
     def deliver(self, delivered: Delivered, stopping: Callable[[], bool]) -> Iterator[tuple[int, str]]:
-        """Publish the latest version, unless the service ends or the table has lost the setting."""
+        """Publish the latest version, unless it is too early, the service ends, or the table has lost the setting."""
+        period_s, now_s = self._period(self.table), clock.monotonic_s()
+        if period_s is None or now_s < self._next_s:
+            return
         table = self._instance.named(self.table)
         is_behind = table.state().version != delivered.version
         if is_behind and table.settings_in_force().publish is not Publish.NONE and not stopping():
+            self._next_s = now_s + period_s
             yield publish(table).version, ""
 
 
@@ -121,8 +144,9 @@ class CatalogSubscriber:
         self.title = f"catalog {target}, for table {table},"
         self.retry = RETRY
         self.ended = False
+        self.target = target
+        self.pushed = 0
         self._instance = instance
-        self._target = target
         self._status = status
         self._number = self._version = 0
         self._look_s, self._next_s = look_s, 0.0
@@ -153,6 +177,6 @@ class CatalogSubscriber:
         if found is not None and found.number != self._number:
             if stopping():
                 return
-            push(found, table.name, self._target)
-            self._number = found.number
+            push(found, table.name, self.target)
+            self._number, self.pushed = found.number, found.version
         self._version, self._next_s = version, now_s + self._look_s

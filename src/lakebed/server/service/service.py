@@ -24,7 +24,7 @@ from lakebed.errors import Code, Error
 from lakebed.jobs.interrupt import Stop, stoppable
 from lakebed.jobs.job_progress import Progress
 from lakebed.jobs.pipeline import Pipeline
-from lakebed.model.operations import OPERATIONS, operations_named
+from lakebed.model.operations import OPERATIONS, Publication, operations_named
 from lakebed.model.table_summary import Record
 from lakebed.model.version import VERSION
 from lakebed.server.security.sql import spare_workers
@@ -131,7 +131,9 @@ class Service:
         self._started_at: datetime | None = None
         self._error: LastError | None = None
         self._follower = Follower(instance, self.limits, self._report)
-        self.publications = Publications(instance, self._follower.published, self._report, catalogs)
+        self.publications = Publications(
+            instance, self._follower.published, self._report, catalogs, period=self._publication_period
+        )
         self._parking = Parking(instance, self._retry)
         self._running: dict[Key, _Running] = {}
         self._news: queue.SimpleQueue[_Ended | Key] = queue.SimpleQueue()
@@ -228,7 +230,7 @@ class Service:
         ]
         published = self.publications.status()
         watches = list(self._follower.watches.values())
-        tables = sorted((_with_publication(watch.status(), published) for watch in watches), key=_by_name)
+        tables = sorted((self._with_publication(watch.status(), published) for watch in watches), key=_by_name)
         sent = SENT.last_hour()
         return ServiceStatus(
             started_at=self._started_at,
@@ -243,6 +245,11 @@ class Service:
             reads=self.reads.rates(),
         )
 
+    def _with_publication(self, table: TableStatus, published: Mapping[str, Subscription]) -> TableStatus:
+        one, catalogs = published.get(table.id), self.publications.catalogs(table.id)
+        found = table if one is None else replace(table, published=one.version, publication_error=one.error)
+        return replace(found, catalogs=catalogs) if catalogs else found
+
     def published(self) -> frozenset[str]:
         """Return the ids of the tables that are to be published, from memory as :meth:`status`."""
         self._look_unless_started()
@@ -251,6 +258,12 @@ class Service:
     def view_lags(self) -> dict[str, int]:
         """Return how many versions of its source each view lacks, by the id of the view; from memory."""
         return self._follower.view_lags()
+
+    def _publication_period(self, table: str) -> float | None:
+        """Return the least time between two publications of a table, by its id; None: it is paused. From memory."""
+        watch = self._follower.watches.get(table)
+        is_paused = watch is not None and Publication.name in watch.found.paused
+        return None if is_paused else self.limits.periods[Publication.name]
 
     def _look_unless_started(self) -> None:
         if self._started_at is None:
@@ -422,11 +435,6 @@ class Service:
             watch.failures.clear()
         watch.stale = True
         self._follower.turn(watch, clock.monotonic_s())
-
-
-def _with_publication(table: TableStatus, published: Mapping[str, Subscription]) -> TableStatus:
-    one = published.get(table.id)
-    return table if one is None else replace(table, published=one.version, publication_error=one.error)
 
 
 def _by_name(table: TableStatus) -> str:

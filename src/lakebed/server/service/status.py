@@ -62,13 +62,25 @@ class OperationStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class CatalogStatus:
+    """Another catalog that a table is pushed to: ``version`` is that of its table there, as far as this service knows.
+
+    0: it has pushed none yet. ``error`` is why the last push failed.
+    """
+
+    catalog: str
+    version: int
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class TableStatus:
     """One table at ``version``, the last one that the service has seen; 0: none yet.
 
     ``files`` counts the references of partitions to files. ``unreferenced_files``, with ``unreferenced_bytes``, have
     none: older versions need them, or garbage collection deletes them. ``error`` is why its log cannot be read now.
     ``published`` is the version that other engines read, 0 if none is yet; None if the table is not published, and
-    ``publication_error`` why the latest is not.
+    ``publication_error`` why the latest is not. ``catalogs`` are those of others that a service pushes it to.
     """
 
     id: str
@@ -89,6 +101,7 @@ class TableStatus:
     error: LastError | None = None
     published: int | None = None
     publication_error: str | None = None
+    catalogs: tuple[CatalogStatus, ...] = ()
 
     @property
     def published_lag(self) -> int | None:

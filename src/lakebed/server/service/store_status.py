@@ -145,7 +145,9 @@ def _table_status(instance: Instance, table: Table, last: Mapping[tuple[str, str
     try:
         summary = summarise(table.state(), table.settings_in_force(), online=online)
         oldest_s = _age_s(table, summary.oldest_request)
-        reasons = _reasons(instance, table, TableView(table.id, online, paused, summary, {}, oldest_s or 0.0))
+        published = _published_version(table) if summary.published else None
+        view = TableView(table.id, online, paused, summary, {}, oldest_s or 0.0, published_version=published)
+        reasons = _reasons(instance, table, view)
         entries = _entries_since(table, summary.version)
     except Error as error:
         return replace(base, error=LastError(str(error.code), error.message, clock.now())), 0
@@ -154,7 +156,6 @@ def _table_status(instance: Instance, table: Table, last: Mapping[tuple[str, str
         for name in OPERATIONS
         if name in reasons or name in paused or (table.id, name) in last
     ]
-    published = _published_version(table) if summary.published else None
     return replace(described(base, summary, oldest_s), operations=tuple(known), published=published), entries
 
 
