@@ -18,6 +18,7 @@
 ``settings``  every setting of a table at another value than its default
 ``published`` rows merged by arrival, with nested values, published as Iceberg with deletes of the rows that newer ones
               replace
+``published_3`` the same, in format 3 of Iceberg with deletion vectors
 
 Besides: exports in three formats, a quarantine, roles and tokens, submitted queries, hooks. Names of current calls are
 only in this module of the folder, so a renaming changes no other one.
@@ -433,13 +434,14 @@ def _settings(lake):
 def _published(lake, pipeline):
     nested = {"l": "list<struct<x: int64, y: string>>", "m": "map<string, list<double>>", "j": "json"}
     schema = Schema({"k": "int64"}, {}, {"v": "string"} | nested)
-    table = lake.create_table("published", schema, merge=Latest(), settings={"publish": "iceberg"})
-    for version, keys in enumerate((range(10), range(5, 8))):
-        made = {"v": f"v{version}", "l": [{"x": version, "y": None}, None], "m": [("a", [0.5, None])], "j": "[1]"}
-        table.write([{"k": k} | (made if k % 4 else {"l": [], "m": []}) for k in keys])
+    for name, publish in (("published", "iceberg"), ("published_3", "iceberg-3")):
+        table = lake.create_table(name, schema, merge=Latest(), settings={"publish": publish})
+        for version, keys in enumerate((range(10), range(5, 8))):
+            made = {"v": f"v{version}", "l": [{"x": version, "y": None}, None], "m": [("a", [0.5, None])], "j": "[1]"}
+            table.write([{"k": k} | (made if k % 4 else {"l": [], "m": []}) for k in keys])
+            pipeline.publish(table)
+        table.tag("first", 2)
         pipeline.publish(table)
-    table.tag("first", 2)
-    pipeline.publish(table)
 
 
 def _access(lake):

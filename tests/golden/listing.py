@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from pyiceberg.avro.decoder import new_decoder
 from pyiceberg.avro.file import META_SCHEMA, AvroFileHeader
 from pyiceberg.avro.resolver import construct_reader
+from pyiceberg.table.puffin import MAGIC_BYTES, PuffinFile
 
 LIST_MAX = 3
 SCALARS_MAX = 6
@@ -77,6 +78,8 @@ def _shape(path) -> str:
         lines = list(_arrow(data))
     elif data[:4] == b"Obj\x01":
         lines = list(_avro(data))
+    elif data[:4] == MAGIC_BYTES:
+        lines = list(_puffin(data))
     elif path.suffix == ".csv":
         lines = data.decode().splitlines()[:2]
     elif data.startswith(b"{\n"):
@@ -135,6 +138,12 @@ def _avro(data):
     decoder = new_decoder(data)
     schema = json.loads(construct_reader(META_SCHEMA, {-1: AvroFileHeader}).read(decoder).meta["avro.schema"])
     yield f"Avro: {', '.join(field['name'] for field in schema['fields'])}"
+
+
+def _puffin(data):
+    for blob in PuffinFile(data).footer.blobs:
+        properties = {name: _text(value) for name, value in blob.properties.items()}
+        yield f"Puffin: {blob.type} of fields {blob.fields}, {blob.length} bytes, {_json(json.dumps(properties))}"
 
 
 def _field(field) -> str:
