@@ -20,6 +20,7 @@ from lakebed import Schema, clock
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.parquet.open_files import FetchLimits
+from lakebed.files.parquet.read_cache import READ_CACHE_BYTES, ReadCache
 from lakebed.log.outcomes import version_of
 from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest, MergeMode
 from lakebed.model.row_kinds import KIND, RowKind, presence_name, with_hidden
@@ -201,7 +202,8 @@ def reading_by(table: Table, way: str, **limits: float) -> Iterator[None]:
     if way == "slices":
         remote = copy(table.storage)
         remote.locality = Locality.REMOTE
-        table.versions.reader = Reader(remote, table.id, lambda _file: True)
+        # Its own cache, because files that are open have a local path.
+        table.versions.reader = Reader(remote, table.id, lambda _file: True, cache=ReadCache(READ_CACHE_BYTES))
         table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=0)
     table.reader.limits = structs.replace(LIMITS.get(way, SMALL_SLICES), **limits)
     try:

@@ -20,6 +20,7 @@ from lakebed.errors import Code, Error, Facts
 from lakebed.model.files import DataFile, data_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     import pyarrow.dataset as pads
@@ -101,28 +102,30 @@ class StoredFile(io.RawIOBase):
         return data
 
 
-def stored_dataset(opened: OpenFile, files: OpenFiles) -> pads.FileSystemDataset:
-    """Return a file as a PyArrow dataset, with the column names of the file.
+def stored_dataset(opened: OpenFile, files: OpenFiles, nulls: Iterable[pa.Field] = ()) -> pads.FileSystemDataset:
+    """Return a file as a PyArrow dataset, with the column names of the file, and columns of nulls besides.
 
     Arrow also checks the CRCs of pages, which is the only check of a file without block digests.
     """
-    return _dataset(arrow_file(opened, files))
+    return _dataset(arrow_file(opened, files), None, nulls)
 
 
-def local_dataset(path: Path) -> pads.FileSystemDataset:
-    """Return a local file as a PyArrow dataset, for an engine that would interpret its path."""
+def local_dataset(path: Path, nulls: Iterable[pa.Field] = ()) -> pads.FileSystemDataset:
+    """Return a local file as a PyArrow dataset, for an engine that would interpret its path; with columns of nulls."""
     from pyarrow.fs import LocalFileSystem
 
-    return _dataset(str(path), LocalFileSystem())
+    return _dataset(str(path), LocalFileSystem(), nulls)
 
 
-def _dataset(file: pa.NativeFile | str, filesystem: FileSystem | None = None) -> pads.FileSystemDataset:
+def _dataset(
+    file: pa.NativeFile | str, filesystem: FileSystem | None, nulls: Iterable[pa.Field]
+) -> pads.FileSystemDataset:
     import pyarrow.dataset as pads
 
     options = pads.ParquetFragmentScanOptions(page_checksum_verification=True)
     kind = pads.ParquetFileFormat(default_fragment_scan_options=options)
     fragment = kind.make_fragment(file, filesystem)
-    return pads.FileSystemDataset([fragment], fragment.physical_schema, kind)
+    return pads.FileSystemDataset([fragment], pa.schema([*fragment.physical_schema, *nulls]), kind)
 
 
 def arrow_file(opened: OpenFile, files: OpenFiles) -> pa.NativeFile:

@@ -25,12 +25,14 @@ Rule: import this module where it is needed. It imports DataFusion, which takes 
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from functools import reduce
 from operator import and_
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from datafusion import DataFrame, ExecutionPlan, Expr, SessionContext, lit
 from datafusion.catalog import Table
 
@@ -55,14 +57,13 @@ from lakebed.files.sorting.merge import merge_stream, ordered
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.row_kinds import without_hidden
 from lakebed.model.schema import Field, Schema
+from lakebed.model.types import in_parquet
 from lakebed.read.rows.request import ReadRequest
 from lakebed.read.rows.slices import forwards
 from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    import pyarrow as pa
 
 
 _BATCH_ROWS = (8192, 512, 32)
@@ -101,16 +102,20 @@ class ScanEngine:
 
         If the file is on a store, PyArrow reads it and verifies what it reads.
         """
-        if opened.path is None or is_plain(opened.path):
-            found = self._scan(opened, schema, _BATCH_ROWS[0])
+        if opened.path is not None and is_plain(opened.path):
+            frame = self._scan(opened, schema, _BATCH_ROWS[0]).select(*self._read_as(schema.fields, opened, schema))
+            return _typed_rows(frame, schema)
+        # PyArrow, to which the engine leaves conditions on a dataset, makes the nulls: of a condition on literal nulls
+        # the engine makes a constant, which PyArrow does not take.
+        nulls = _columns_of_nulls(opened, schema)
+        if opened.path is None:
+            dataset = stored_dataset(opened, self._files, nulls.values())
         else:
-            found = self._local(opened.path)
-        frame = found.select(*self._read_as(schema.fields, opened, schema))
-        types = {f.name: f.type for f in frame.schema()}
-        rows = frame.select(*(typed(f, types[f.name]) for f in schema.fields))
-        # PyArrow, to which the engine leaves conditions on a dataset, compares NaN as unequal to all numbers.
-        is_dataset = opened.path is None or not is_plain(opened.path)
-        return rows.select(*map(hidden_float, schema.fields)) if is_dataset else rows
+            dataset = local_dataset(opened.path, nulls.values())
+        found = self._context(_BATCH_ROWS[0]).read_table(Table(dataset))
+        rows = _typed_rows(found.select(*self._read_as(schema.fields, opened, schema, nulls)), schema)
+        # It also compares NaN as unequal to all numbers.
+        return rows.select(*map(hidden_float, schema.fields))
 
     def copied_rows(self, copy: LocalCopy, schema: Schema) -> DataFrame:
         """Return all rows of a merged copy in the types of the schema; columns that the copy does not have are null."""
@@ -167,8 +172,14 @@ class ScanEngine:
         rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
         return rows if request.limit is None else rows.limit(request.limit)
 
-    def _read_as(self, fields: Sequence[Field], opened: OpenFile, schema: Schema) -> list[Expr]:
-        """Return the fields of a schema as expressions over the columns of a file."""
+    def _read_as(
+        self,
+        fields: Sequence[Field],
+        opened: OpenFile,
+        schema: Schema,
+        nulls: Mapping[int, pa.Field] = MappingProxyType({}),
+    ) -> list[Expr]:
+        """Return the fields of a schema as expressions over the columns of a file, and columns of nulls by field id."""
         names = opened.footer.names
         # A file that was written while others changed the schema may lack columns of its version. One of another writer
         # may have struct members that are not nullable.
@@ -181,7 +192,7 @@ class ScanEngine:
             columns = self._scan(opened, schema, _BATCH_ROWS[0]).schema()
             stored = {field: columns.field(name) for field, name in opened.footer.names.items()}
             self._stored[opened] = stored
-        return [read_as(field, stored.get(field.id)) for field in fields]
+        return [read_as(field, stored.get(field.id) or nulls.get(field.id)) for field in fields]
 
     def _column(self, name: str) -> Expr:
         expression = self._columns.get(name)
@@ -215,6 +226,25 @@ class ScanEngine:
         ENGINE.enter()
         known = self._contexts.get(batch_rows)
         return self._contexts.setdefault(batch_rows, scan_context(batch_rows)) if known is None else known
+
+
+def _typed_rows(frame: DataFrame, schema: Schema) -> DataFrame:
+    """Return the columns of a frame, which have the names of the schema's, in its types."""
+    types = {f.name: f.type for f in frame.schema()}
+    return frame.select(*(typed(f, types[f.name]) for f in schema.fields))
+
+
+def _columns_of_nulls(opened: OpenFile, schema: Schema) -> dict[int, pa.Field]:
+    """Return a column for each field that a file lacks, by field id, under names that the file has not."""
+    taken = set(opened.footer.names.values())
+    found = {}
+    for field in schema.fields:
+        if field.id not in opened.footer.names:
+            name = f"null {field.id}"
+            while name in taken:
+                name += " "
+            found[field.id] = pa.field(name, in_parquet(field.stored_type))
+    return found
 
 
 def _batch_rows(files: Sequence[OpenFile]) -> int:
