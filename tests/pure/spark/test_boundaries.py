@@ -1,11 +1,15 @@
 """Where reducers divide the keys: samples of letters, each standing for some rows."""
 
 import random
+from collections import defaultdict
 from itertools import pairwise
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakebed.jobs.bulk_import.boundaries import InputPart, WeightedKeys, divide, weigh
+from lakebed.model.keys import successor
 
 LETTERS = [bytes([c]) for c in b"abcdefghijklmnopqrst"]
 
@@ -86,3 +90,39 @@ def test_the_rows_of_a_part_go_to_samples_that_begin_as_its_bounds_do():
     """Bounds are of the first key field; samples of all of them."""
     found = weigh([InputPart(4, (b"a1", b"b1", b"b2", b"c1")), InputPart(2, min=b"b", max=b"b")])
     assert found.weights == (1.0, 2.0, 2.0, 1.0)
+
+
+def weighed_one_by_one(parts):
+    """What the sampled keys weigh, key by key."""
+    weights = defaultdict(float)
+    for part in parts:
+        for key in part.keys:
+            weights[key] += part.rows / len(part.keys)
+    sampled = dict(weights)
+    for part in parts:
+        if part.keys or not part.rows:
+            continue
+        below = None if part.max is None else successor(part.max)
+        within = [key for key in sampled if (part.min or b"") <= key and (below is None or key < below)]
+        for key in within:
+            weights[key] += part.rows / len(within)
+        if not within and part.min is not None:
+            weights[part.min] += part.rows
+    return dict(weights)
+
+
+KEY = st.binary(max_size=3)
+PART = st.builds(
+    lambda rows, keys, bounds: InputPart(rows, tuple(keys), *bounds),
+    st.integers(0, 1000),
+    st.lists(KEY, max_size=6),
+    st.tuples(KEY, KEY).map(sorted) | st.just((None, None)) | KEY.map(lambda key: (key, None)),
+)
+
+
+@given(st.lists(PART, max_size=6))
+def test_the_weight_of_each_key_is_that_of_a_sum_key_by_key(parts):
+    found = weigh(parts)
+    assert list(found.keys) == sorted(set(found.keys))
+    wanted = weighed_one_by_one(parts)
+    assert dict(zip(found.keys, found.weights, strict=True)) == pytest.approx(wanted)

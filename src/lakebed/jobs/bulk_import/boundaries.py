@@ -22,9 +22,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakebed.model.key_summaries import separator
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from lakebed.model.key_summaries import Summary
     from lakebed.model.settings import Settings
     from lakebed.model.state.table_state import TableState
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +68,9 @@ def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
     The rows of a part without samples go to the sampled keys within its bounds, evenly: a part of unsorted input
     spans nearly all of them, one of sorted input hardly any. With none inside, its lower bound stands for it.
     """
-    weights: dict[bytes, float] = {}
-    for part in parts:
-        for key in part.keys:
-            weights[key] = weights.get(key, 0.0) + part.rows / len(part.keys)
-    sampled = sorted(weights)
+    sampled, weights = _sum_by_key([part for part in parts if part.keys])
     spread = np.zeros(len(sampled) + 1)
+    alone: dict[bytes, float] = {}
     for part in parts:
         if part.keys or not part.rows:
             continue
@@ -80,11 +81,28 @@ def weigh(parts: Sequence[InputPart]) -> WeightedKeys:
             spread[low] += part.rows / (high - low)
             spread[high] -= part.rows / (high - low)
         elif part.min is not None:
-            weights[part.min] = weights.get(part.min, 0.0) + part.rows
-    for key, weight in zip(sampled, np.cumsum(spread)[:-1].tolist(), strict=True):
-        weights[key] += weight
-    keys = sorted(weights)
-    return WeightedKeys(tuple(keys), tuple(weights[key] for key in keys))
+            alone[part.min] = alone.get(part.min, 0.0) + part.rows
+    weights += np.cumsum(spread)[:-1]
+    if not alone:
+        return WeightedKeys(tuple(sampled), tuple(weights.tolist()))
+    of_key = dict(zip(sampled, weights.tolist(), strict=True))
+    for key, rows in alone.items():
+        of_key[key] = of_key.get(key, 0.0) + rows
+    keys = sorted(of_key)
+    return WeightedKeys(tuple(keys), tuple(of_key[key] for key in keys))
+
+
+def _sum_by_key(parts: Sequence[InputPart]) -> tuple[list[bytes], Floats]:
+    """Return the sampled keys of the parts, ascending, and the rows that each represents."""
+    if not parts:
+        return [], np.zeros(0)
+    keys = pa.array([key for part in parts for key in part.keys], pa.large_binary())
+    rows = np.repeat([part.rows / len(part.keys) for part in parts], [len(part.keys) for part in parts])
+    order = pc.sort_indices(keys)
+    ordered = keys.take(order)
+    differs = pc.not_equal(ordered[1:], ordered[:-1]).to_numpy(zero_copy_only=False)
+    firsts = np.flatnonzero(np.concatenate([[True], differs]))
+    return ordered.take(pa.array(firsts)).to_pylist(), np.add.reduceat(rows[order.to_numpy()], firsts)
 
 
 REDUCER_BYTES_MIN = 16 * 1024 * 1024

@@ -242,8 +242,9 @@ def _bounds(column: Any) -> tuple[Any, Any] | None:
 
 # -- sampling ---------------------------------------------------------------------------------------------------
 
-SAMPLE_BYTES = 48 * 1024 * 1024
-"""Compressed key columns read for the sample: half a second of one core."""
+SAMPLE_BYTES = 16 * 1024 * 1024
+"""Compressed key columns read for the sample: two million keys, and a seventh of a second of one core. The other row
+groups are known by the bounds of their keys."""
 
 SAMPLE_ROWS = 16_384
 """Keys sampled from a row group: a share of an eighth is then known to about 3%."""
