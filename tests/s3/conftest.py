@@ -36,6 +36,8 @@ class S3Request:
     query: str
     if_none_match: str | None
     if_match: str | None = None
+    call: str = ""
+    """The operation of DynamoDB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,7 @@ class S3Server:
             environ.get("QUERY_STRING", ""),
             environ.get("HTTP_IF_NONE_MATCH"),
             environ.get("HTTP_IF_MATCH"),
+            environ.get("HTTP_X_AMZ_TARGET", "").partition(".")[2],
         )
         self.requests.append(seen)
         if not self.honours_conditions:

@@ -11,7 +11,7 @@ import pytest
 import lakebed
 from lakebed import Schema, clock
 from lakebed.errors import DamagedError, StorageError, UsageError
-from lakebed.log.backends.dynamodb import PART_BYTES, DynamoTable, NoAnswerError, check_answer, connect_dynamodb
+from lakebed.log.backends.dynamodb import PART_BYTES, NoAnswerError, check_answer, connect_dynamodb
 from lakebed.storage import contract
 from lakebed.storage.contract import PutOutcome
 from lakebed.testing.log_processes import LogProcesses
@@ -63,18 +63,15 @@ def test_a_put_whose_answer_is_lost_is_unclear_and_can_be_settled(s3_server, spo
     assert log.get(1) == b"one"
 
 
-def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, monkeypatch):
+def test_an_answer_lost_once_does_not_make_a_table_unsafe(s3_server, spoilt, monkeypatch):
     """The first put of the probe takes effect, and its answer is lost."""
     set_clock(monkeypatch, sleep=lambda _: None)
-    put, outcomes = DynamoTable.put, []
-
-    def lossy(table, *given):
-        outcomes.append(put(table, *given))
-        return outcomes[-1] if len(outcomes) > 1 else PutOutcome.UNCLEAR
-
-    monkeypatch.setattr(DynamoTable, "put", lossy)
-    connect_dynamodb(url_of(s3_server), "0192aaaa-1", credentials(s3_server)).check()
-    assert outcomes == [PutOutcome.CREATED, PutOutcome.EXISTS, PutOutcome.EXISTS]
+    logs = connect_dynamodb(url_of(s3_server), "0192aaaa-1", credentials(s3_server))
+    logs.check()
+    answers = iter([spoilt(None, after_effect=True)])
+    s3_server.spoil = lambda request: next(answers, None) if request.call == "PutItem" else None
+    logs.check()
+    assert next(answers, None) is None
 
 
 def test_an_entry_of_more_parts_than_any_that_is_put_is_not_read(log, monkeypatch):

@@ -11,9 +11,9 @@ from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 import lakebed
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code
+from lakebed.model.state.transactions import RaiseWatermark, Watermark
 from lakebed.server.monitoring.definitions import METRICS
 from lakebed.server.monitoring.monitor import CONTENT_TYPE, Monitor
 from lakebed.server.security.principal import Permission, Principal
@@ -216,8 +216,7 @@ def test_files_that_are_left_out_are_counted(client, lake, tmp_path):
     table = made(lake)
     pq.write_table(pa.table({"k": pa.array([1], pa.int64())}), tmp_path / "old.parquet")
     os.utime(tmp_path / "old.parquet", (0, 0))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(requests, "_remembered", lambda *_: clock.now())
-        report = table.submit(tmp_path / "old.parquet")
+    table.commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, table.version))
+    report = table.submit(tmp_path / "old.parquet")
     assert report.files[0].standing is requests.Standing.OLD
     assert scraped(client)["lakebed_submitted_files_left_out_total", ("table", "t")] == 1
