@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -189,6 +191,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if folder in MARK_BY_FOLDER:
             item.add_marker(MARK_BY_FOLDER[folder])
     items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for each test. Pytest's own looks at all folders of before for each new one."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    folder = tmp_path_factory.getbasetemp() / f"{next(_FOLDERS):05d}-{name}"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+_FOLDERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
