@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # A run of `make test` has to end; examples that take long (a store, a file) are not a fault of the test.
-settings.register_profile("default", max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("default", max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)
 settings.load_profile("default")
 

@@ -22,10 +22,11 @@ from tests.adversarial.random_predicates.kinds import BY_NAME, KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth, columns_of
 from tests.adversarial.random_predicates.predicates import predicate as random_predicate
 from tests.adversarial.random_predicates.ways import EVERY, RARE, SOME, Opened, all_projected, opened, through
+from tests.soaked import few
 from tests.variants import Planted, planted
 
-COUNTS = {"projected": 125, "every": 2, "some": 1, "rare": 1}
-"""Predicates of a table by each group of ways: 2,064 in all, each over 36 rows."""
+COUNTS = {"projected": 125, "every": 1, "some": 1, "rare": 1}
+"""Predicates of a table by each group of ways: some 2,000 in all, each over 36 rows."""
 
 STATEMENT_PREDICATES = 125
 
@@ -54,7 +55,9 @@ def failures(seed: str, key: Kind, counts: dict[str, int] = COUNTS) -> Iterator[
 
 @pytest.mark.parametrize("key", KINDS, ids=lambda kind: kind.name)
 def test_every_way_finds_the_rows_for_which_a_predicate_is_true(key: Kind) -> None:
-    assert list(failures("0", key)) == []
+    """Tables by every other kind of key are asked by projections alone: all have columns of all kinds."""
+    ways = COUNTS if KINDS.index(key) % 2 else {**dict.fromkeys(COUNTS, 0), "projected": COUNTS["projected"]}
+    assert list(failures("0", key, ways)) == []
 
 
 PLANTED: dict[str, tuple[Any, str, Any, str, str]] = {
@@ -72,13 +75,12 @@ PLANTED: dict[str, tuple[Any, str, Any, str, str]] = {
 """Planted bugs: a function or a value, its replacement, the kind of key of a table, and the ways that show it."""
 
 
-FOUND_LATE = "statistics that leave NaN out stay"
-"""It shows in one of a thousand predicates; tests/tables/sorting/test_write.py has a file that shows it at once."""
+FOUND_SOON = ("lists are in sight of the optimizer", "constants have the engine's types")
+"""The others show in one of hundreds of predicates, and are found by tests of their own: of casts and their order,
+of the units of times, of the bounds of pages and of what the writer says of NaN."""
 
 
-@pytest.mark.parametrize(
-    "bug", [*sorted(PLANTED.keys() - {FOUND_LATE}), pytest.param(FOUND_LATE, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("bug", few([*FOUND_SOON, *sorted(PLANTED.keys() - set(FOUND_SOON))], len(FOUND_SOON)))
 def test_a_planted_bug_is_found(bug: str) -> None:
     module, name, wrong, key, ways = PLANTED[bug]
     try:

@@ -25,7 +25,7 @@ from tests.adversarial.random_tables.history import READS, play, shrunk
 from tests.adversarial.random_tables.readers import Reader, Ways, export, scan, ways
 from tests.variants import Planted, planted
 
-STEPS = range(16)
+STEPS, SOAKED_STEPS = range(10), range(16)
 SEEDS = (8, 11, 17, 19, 23)
 """Seeds with every merge mode, way to read and reader, in tables of few files: a table with a file per row takes five
 times as long."""
@@ -91,13 +91,13 @@ def soak(first: int, last: int) -> int:
     seen: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder, ways(Path(folder)) as opened:
         for seed in range(first, last):
-            error = failure(opened, seed, STEPS)
+            error = failure(opened, seed, SOAKED_STEPS)
             if error is None:
                 continue
             kind = f"{type(error).__name__}: {str(error)[:40]} {error.__notes__[:-1][-1:]}"
             seen[kind] += 1
             if seen[kind] == 1:
-                steps = shrunk(lambda some, seed=seed: failure(opened, seed, some) is not None, STEPS)
+                steps = shrunk(lambda some, seed=seed: failure(opened, seed, some) is not None, SOAKED_STEPS)
                 error = failure(opened, seed, steps) or error
                 print("".join(traceback.format_exception(error)[-6:]), flush=True)
     print(f"{last - first} histories, {READS.total():,} reads, failures: {dict(seen)}")

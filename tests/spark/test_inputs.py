@@ -11,6 +11,7 @@ import lakebed
 from lakebed import ExistsError, Generated, Schema, SchemaMismatchError, UsageError
 from lakebed.errors import Code
 from tests.raising import raises
+from tests.soaked import few
 from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 
 DAYS = Schema(
@@ -162,7 +163,7 @@ def test_a_quarantine_that_cannot_be_is_refused_before_anything_runs(pipeline, i
 # -- bad input --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("format", ["avro", "delta", "iceberg"])
+@pytest.mark.parametrize("format", few(["avro", "delta", "iceberg"], 1))
 def test_a_format_whose_connector_is_missing_names_it(pipeline, table, tmp_path, format):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "rows.avro").write_bytes(b"Obj\x01")
@@ -170,7 +171,7 @@ def test_a_format_whose_connector_is_missing_names_it(pipeline, table, tmp_path,
         pipeline.bulk_import(table, tmp_path / "in", format=format)
 
 
-@pytest.mark.parametrize("format", ["json", "orc", "csv"])
+@pytest.mark.parametrize("format", few(["json", "orc", "csv"], 2))
 def test_files_that_are_not_of_their_format_are_named(pipeline, table, tmp_path, format):
     (tmp_path / f"bad.{format}").write_bytes(b"\x00\xff{[garbage\n" * 3)
     with pytest.raises(lakebed.Error, match=f"bad.{format}"):

@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 from tests.adversarial.random_tables.history import History
 from tests.adversarial.random_tables.model import Column, Row
 from tests.adversarial.random_tables.readers import Ways
+from tests.soaked import few
 from tests.spark.cases import pushes_filters
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ KINDS = (
     "timestamp_us", "timestamp_s_utc", "timestamp_us_utc", "timestamp_us_berlin", "json", "list", "lists", "struct",
     "map",
 )  # fmt: skip
-SEEDS = [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 40))]
+SEEDS = few(range(40), 2)
 COMPARISONS = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 
 
@@ -98,7 +99,7 @@ def test_spark_shows_the_rows_of_a_plain_model(
         frame = spark.read.format("lakebed").option("instance", instance.url).option("table", history.name).load()
         visit = history.visit(chance)
         visit.same(frame.toArrow(), model.rows, ordered=False)
-        for _ in range(6):
+        for _ in range(4):
             some, wanted, said = filtered(chance, frame, history)
             try:
                 visit.same(some.toArrow(), wanted, ordered=False)

@@ -19,7 +19,7 @@ TINY = {
     "two writers, a fail-over": FAILED_OVER,
     "a writer, a reader, a deletion": DELETED,
     "a writer, a reader": APPENDED,
-    "two writers, a reader, a fail-over, a deletion": Cast(2, 1, 1, 2, (2, 1), 2, 1),
 }
+SMALL = {"two writers, a reader, a fail-over, a deletion": Cast(2, 1, 1, 2, (2, 1), 2, 1)}
 
-LOST_ENTRIES = Model("lost entries", Rules, swarm, world_of, QUOTA, WRONG_FORMS, TINY)
+LOST_ENTRIES = Model("lost entries", Rules, swarm, world_of, QUOTA, WRONG_FORMS, TINY, SMALL)

@@ -25,6 +25,7 @@ from lakebed.read.adapters import polars as adapter
 from lakebed.read.adapters.polars import lazy_frame
 from lakebed.read.rows.conditions import narrow
 from lakebed.read.rows.page_bounds import BoundedColumns
+from tests.soaked import few
 from tests.variants import Planted, planted
 
 PREDICATES, NIGHTLY = 25, 2000
@@ -241,7 +242,7 @@ def test_what_polars_refuses_is_refused_whatever_rows_there_are(refused: pl.Expr
         table.write([{"at": NOON.replace(tzinfo=dt.UTC, hour=1), "n": 1}])
 
 
-@pytest.mark.parametrize("name", ["text", "int64"])
+@pytest.mark.parametrize("name", few(["text", "int64"], 1))
 def test_a_cast_that_is_taken_for_exact_is_found(name: str) -> None:
     with planted(lambda: [Planted(adapter, "_is_exact", lambda *_: True)]):
         assert lost(name, "planted", 1000)
