@@ -90,7 +90,7 @@ def rows(begin: int, end: int) -> pa.Table:
             "k": [key(n) for n in numbers],
             "a": pa.array(numbers, pa.int64()),
             "b": [n / 3 for n in numbers],
-            "c": [f"text {n * 2654435761 % 2**40:044d}" for n in numbers],
+            "c": [f"{n * 0x9E3779B97F4A7C15 % 2**64:016x}{n * 0xC2B2AE3D27D4EB4F % 2**64:016x}" for n in numbers],
         }
     )
 
@@ -130,7 +130,7 @@ class Store:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=2_000_000)
-    parser.add_argument("--files", type=int, default=2, help="Of 2: larger than 16 MiB, so read in parts.")
+    parser.add_argument("--files", type=int, default=2, help="Two: each is larger than 16 MiB, so it is read in parts.")
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--delay-ms", type=float, default=30.0)
     given = parser.parse_args()

@@ -239,6 +239,17 @@ def test_what_is_damaged_on_disk_is_requested_again_and_cached_again(s3_server, 
     assert get_with_cache(s3_server, segmented, tmp_path, large=large) == []
 
 
+def test_a_scan_of_a_larger_file_evicts_nothing(s3_server, segmented, tmp_path):
+    """It requests much at once, which is not kept."""
+    get_with_cache(s3_server, segmented, tmp_path, large=True)
+    kept = {path for path in (tmp_path / "v1" / "entries").rglob("*") if path.is_file()}
+    options = s3_server.storage_options | {"cache_dir": str(tmp_path)}
+    table = lakebed.open(segmented, storage_options=options).table("t")
+    table.reader._files.limits = FetchLimits(copy_bytes=0, tail_bytes=8 * 1024, kept_bytes=40_000)
+    assert table.scan().to_arrow().num_rows == 20_000
+    assert {path for path in (tmp_path / "v1" / "entries").rglob("*") if path.is_file()} == kept
+
+
 def test_a_table_dropped_and_made_again_has_the_new_rows(s3_server, url, tmp_path):
     get_with_cache(s3_server, url, tmp_path, large=False)
     lake = lakebed.open(url, storage_options=s3_server.storage_options)

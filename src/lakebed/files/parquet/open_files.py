@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from lakebed.storage.contract import Storage
+    from lakebed.storage.disk_cache import DiskCache
 
 OPENED_AT_ONCE = 16
 """Files opened concurrently on a store, where each takes a round trip: up to this many copies of 16 MiB at a time."""
@@ -67,8 +68,8 @@ class FetchLimits(Struct, frozen=True):
     """Up to this size one request for the whole file is faster than several: 0.16 s at 100 MB/s, five round trips."""
 
     kept_bytes: int = 1024 * 1024
-    """Longer parts of a larger file are not kept on local disk: they are those of scans, whose time is that of the
-    transfer and not of the request, and which would evict what lookups need."""
+    """More of a larger file at once is not kept on local disk: a scan asks for it, whose time is that of the transfer
+    and not of the request, and which would evict what lookups need."""
 
     tail_bytes: int = 512 * 1024
     """The bytes of a larger file fetched with its footer: page indexes of a few million rows, in 5 ms at 100 MB/s."""
@@ -113,6 +114,12 @@ def _remove_folder(process: int, folder: Path) -> None:
 def _part_key(file: DataFile, byte_range: ByteRange) -> str:
     """Return the key of a part of a file in the cache on disk."""
     return f"{file.digest}/{byte_range[0]}+{byte_range[1]}"
+
+
+def _kept(disk: DiskCache, file: DataFile, spans: Sequence[ByteRange]) -> dict[ByteRange, bytes]:
+    """Return the parts of a file that are in the cache on disk."""
+    found = {span: disk.get(_part_key(file, span)) for span in spans}
+    return {span: content for span, content in found.items() if content is not None}
 
 
 class FileTail(Struct, frozen=True):
@@ -222,7 +229,9 @@ class OpenFiles:
             for byte_range in byte_ranges
         ]
         remote = list(dict.fromkeys(span for span in spans if span[0] < tail.offset))
-        contents = self._kept(opened, remote)
+        short = blocks is not None and sum(length for _, length in remote) <= self.limits.kept_bytes
+        disk = self._disk if short else None
+        contents = {} if disk is None else _kept(disk, opened.file, remote)
         missing = [span for span in remote if span not in contents]
         if missing:
             contents |= zip(missing, self._fetch_ranges(opened.file, missing), strict=True)
@@ -234,21 +243,11 @@ class OpenFiles:
             for span, content in contents.items():
                 if not blocks.ends_before(span):
                     blocks.check(span[0], content)
-            if self._disk is not None:
-                for span in missing:
-                    if span[1] <= self.limits.kept_bytes:
-                        self._disk.keep(_part_key(opened.file, span), contents[span])
+        if disk is not None:
+            for span in missing:
+                disk.keep(_part_key(opened.file, span), contents[span])
         pairs = zip(byte_ranges, spans, strict=True)
         return [contents[span][offset - span[0] : offset - span[0] + length] for (offset, length), span in pairs]
-
-    def _kept(self, opened: OpenFile, spans: Sequence[ByteRange]) -> dict[ByteRange, bytes]:
-        """Return the parts of whole blocks that are in the cache on disk."""
-        if self._disk is None or opened.blocks is None:
-            return {}
-        found = {
-            span: self._disk.get(_part_key(opened.file, span)) for span in spans if span[1] <= self.limits.kept_bytes
-        }
-        return {span: content for span, content in found.items() if content is not None}
 
     def stored_footer(self, file: DataFile) -> bytes:
         """Return the bytes of the footer of a file, without opening it. One request. Raises as :meth:`open`."""
