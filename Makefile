@@ -160,6 +160,7 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 	@$(BIN)/python -m pytest -q -m 'hypothesis and not slow' --hypothesis-profile nightly $(TESTS_OF_PYTHON) </dev/null
 	@$(BIN)/python -m tests.adversarial.test_random_tables 1000 1400
 	@$(BIN)/python -m tests.adversarial.test_random_predicates 1000000 1000
+	@$(BIN)/python -m tests.adversarial.indexed_soak --operations 1000000 --minutes 120
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 	@$(MAKE) test-stores
 	@READ_IN_PLACE_S=600 $(MAKE) test-engines

@@ -7,6 +7,7 @@ of two. The indexes are fed, built anew, compacted and collected at any time, or
 from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,20 +15,26 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from lakebed import KeyRange
+import lakebed
+from lakebed import KeyRange, Latest, clock
 from lakebed.errors import Code
 from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import SetMerge
+from lakebed.read.rows import second_key
 from lakebed.read.rows.second_key import answers
 from lakebed.upkeep.compaction.plan import CompactionLimits
 from lakebed.upkeep.compaction.run import compact, prepare
 from lakebed.upkeep.index_feed import feed_index
 from lakebed.upkeep.retention.run import collect_garbage
+from tests.adversarial.indexed_soak import SCHEMA as SOAK_SCHEMA
+from tests.adversarial.indexed_soak import Config, Reads, soaked, written_by
 from tests.adversarial.merging_interfaces import Visit, same, scan
 from tests.adversarial.merging_machine import MODES as ALL_MODES
 from tests.adversarial.merging_machine import SEEDS, MergingMachine
 from tests.adversarial.test_merging_machine import EXAMPLES, NIGHTLY, run
 from tests.raising import raises
+from tests.tables.cases import compact as compact_fully
+from tests.variants import Planted, planted
 
 MODES = ("keep all", "latest", "latest by sort key", "first")
 AGGREGATE = ALL_MODES["aggregate"]
@@ -134,3 +141,41 @@ def test_rows_by_indexed_fields_are_those_of_a_plain_dictionary(mode):
     run(Machine, NIGHTLY if settings.default.max_examples > 50 else EXAMPLES, phases=(Phase.generate,))
     assert Machine.looked_up
     print(f"{Machine.steps:,} steps, {Machine.looked_up:,} of {2 * Machine.steps:,} with an index in use")
+
+
+def versions_between_feeds(seed: int) -> None:
+    """Write, compact and feed at random, and read every version by values that it had."""
+    chance, rows, versions = Random(seed), {}, {}
+    lake = lakebed.create(f"memory://{clock.random_token()}")
+    table = lake.create_table("t", SOAK_SCHEMA, merge=Latest())
+    indexes = [lake.create_index(name, table="t", on=fields) for name, fields in FIELDS.items()]
+    for number in range(30):
+        match chance.choices(["write", "compact", "feed"], [6, 1, 2])[0]:
+            case "write":
+                written = written_by(f"c{number}")
+                written.apply(rows)
+                versions[table.write(written.to_arrow())] = dict(rows)
+            case "compact" if len(table.state().referenced()) > 1:
+                compact_fully(table)
+            case "feed":
+                feed_index(chance.choice(indexes), table, anew=chance.random() < 0.1, part_rows=chance.choice([1, 10]))
+    reads = Reads(lake, chance)
+    for version, held in versions.items():
+        reads.compare(table.at(version=version), held, 8)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_each_version_has_the_rows_that_it_had(seed):
+    versions_between_feeds(seed)
+
+
+def test_an_index_that_has_what_it_had_not_yet_is_found():
+    wrong = Planted(second_key, "as_of", lambda view, _version: view)
+    with planted(lambda: [wrong]), pytest.raises(AssertionError):
+        versions_between_feeds(1)
+
+
+@pytest.mark.slow
+def test_killed_processes_leave_no_row_wrong_or_missing(tmp_path):
+    done = soaked(Config(str(tmp_path / "lake"), str(tmp_path)), operations=40_000, seconds=3600, seed=1)
+    print(done.report())
