@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed import AddField, KeyRange, Latest, RenameField
+from lakebed import AddField, KeyRange, Latest, RenameField, SetFilter
 from lakebed.model.row_kinds import RowKind
 from lakebed.read.rows.request import LIMITS, ReadLimits
 from tests.tables.cases import compact_partition
@@ -200,6 +200,28 @@ def test_aggregates_are_updates_of_their_row():
     assert renamed.column("n").to_pylist() == [None] * 3
 
 
+def looked_up(table, since):
+    """The changes since a version, for which the old rows of keys are looked up."""
+    table.reader.limits = ReadLimits(feed_rows_a_key=-1)
+    return table.changes(since).read_all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_rows_that_come_do_not_stand_for_older_ones_that_count(mode):
+    made = MergingTable(MODES[mode])
+    made.arrive([Change("a", 2, {"a": 1, "b": "x"}), Change("b", 1, {"a": 2, "b": "y"})])
+    made.arrive([Change("a", 1, {"a": 5, "b": None}), Change("b", 1, {"a": 6, "b": "z"}), Change("c", 0, {"a": 7})])
+    table = made.table
+    feed = looked_up(table, table.version - 1)
+    assert applied(rows_at(table, table.version - 1), feed, ["k"]) == rows_at(table, table.version)
+
+
+def test_rows_that_come_and_are_hidden_are_no_changes(latest):
+    latest.table.alter(SetFilter("k <> 'a'"))
+    latest.arrive([Change("a", 1, {"a": 9, "b": "x"}), Change("b", 1, {"a": 3, "b": "x"})])
+    assert looked_up(latest.table, 3).column("k").to_pylist() == ["b", "b"]
+
+
 def test_keys_are_looked_up_in_batches_by_the_size_of_their_rows(latest, monkeypatch):
     asked = []
     latest.arrive([Change(f"k{n:02d}", 1, {"a": n, "b": "x" * 100}) for n in range(40)])
@@ -215,8 +237,12 @@ def test_keys_are_looked_up_in_batches_by_the_size_of_their_rows(latest, monkeyp
     assert asked == [], "forty of 44 rows are new"
     reader.limits = ReadLimits(feed_rows_a_key=-1)
     assert latest.table.changes(2).read_all().num_rows == 40
-    assert asked == [40, 40], "before and after"
+    assert asked == [40], "before: the rows after it are those that came"
+    latest.arrive([Change("k07", 1, {}, RowKind.DELETE), Change("k08", 1, {"a": 1}, RowKind.PARTIAL)])
+    del asked[:]
+    assert latest.table.changes(3).read_all().num_rows == 3
+    assert asked == [2, 2], "before and after: not all rows are whole"
     del asked[:]
     reader.limits = ReadLimits(feed_rows_a_key=-1, feed_keys_bytes=1000)
-    assert latest.table.changes(2).read_all().num_rows == 40
+    assert latest.table.changes(2, 3).read_all().num_rows == 40
     assert max(asked) < 40

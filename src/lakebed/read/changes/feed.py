@@ -30,8 +30,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import structs
 
 from lakebed.errors import Code, DamagedError, NotRetainedError
+from lakebed.files.parquet.sizes import gather
 from lakebed.model.arrays import booleans, integers, of_binary, of_integers
 from lakebed.model.checks import is_whole, shown
 from lakebed.model.keys import by_bits
@@ -466,9 +468,22 @@ class Feed:
             return
         row_bytes = sum(file.size_bytes for file in files) // max(1, sum(file.rows for file in files))
         keys_max = max(1, min(limits.feed_keys, limits.feed_keys_bytes // max(1, row_bytes)))
+        if change.replaces_rows(files):
+            yield from self._replaced_rows(change, structs.replace(found, merge=change.after.merge), keys_max)
+            return
         with self.table.reader.scan(found, self.schema.row_key_names, None) as stream:
             for keys in _key_batches(stream, self.schema, keys_max):
                 yield from self._changes_of(change, keys)
+
+    def _replaced_rows(self, change: VersionChange, found: QueryPlan, keys_max: int) -> Generator[pa.RecordBatch]:
+        """Return the changes that rows make which are read as they come, in place of all older rows of their keys."""
+        names, reader = self._compared_names(), self.table.reader
+        read = self._read_names(names)
+        with reader.scan(found, read, None) as stream:
+            for after in gather(stream, keys_max, reader.limits.feed_keys_bytes):
+                keys = self.schema.codec.encode_columns(after).to_pylist()
+                before = reader.get_many(change.before, change.held_before(keys), read)
+                yield from self._differences(change, self._kept(before, names), self._kept(after, names))
 
     def _changes_of(self, change: VersionChange, keys: Sequence[bytes]) -> Generator[pa.RecordBatch]:
         if change.key is not self.schema.codec:
@@ -476,7 +491,7 @@ class Feed:
             yield from self._compared_rows(change, change.rows_of(keys), keys)
             return
         names, reader = self._compared_names(), self.table.reader
-        read = names if self.where is None else tuple(dict.fromkeys((*names, *self.where.columns)))
+        read = self._read_names(names)
         before = reader.get_many(change.before, change.held_before(keys), read)
         after = reader.get_many(change.after, keys, read)
         yield from self._differences(change, self._kept(before, names), self._kept(after, names))
@@ -505,6 +520,10 @@ class Feed:
 
         for batch in rows.to_batches():
             yield keep(batch, self.where).select(names)
+
+    def _read_names(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the columns, and those of the predicate."""
+        return names if self.where is None else tuple(dict.fromkeys((*names, *self.where.columns)))
 
     def _compared_names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*self.schema.sort_names, *self.names)))

@@ -250,6 +250,15 @@ class VersionChange:
         ranges, left = ([EncodedRange(key, successor(key)) for key in some] for some in (keys, self.held_before(keys)))
         return Compared(coarser(plan(self.before, left)), coarser(plan(self.after, ranges)))
 
+    def replaces_rows(self, files: Iterable[DataFile]) -> bool:
+        """Return whether the rows of all added files, merged with each other, are those of their keys after it: no
+        older row counts, and none is hidden.
+        """
+        mode = self.after.merge
+        newest = mode.kept is not None and mode.kept != 0 and not mode.by_sort_key
+        whole = self.key is self.after.created.codec and not any(file.markers for file in files)
+        return newest and whole and not self.after.visibility.sql
+
     def is_dense(self, files: Iterable[DataFile], rows_a_key: int) -> bool:
         """Return whether reading all rows of these partitions costs less than looking up the keys of the files.
 
