@@ -215,7 +215,7 @@ def _long_line(name: str, limit: int, folder: Path) -> Callable[[], dict]:
 def _map(name: str, limit: int, folder: Path) -> dict:
     """Run a map task of a bulk import, and the reduce task of its only reducer."""
     from lakebed.jobs.bulk_import.map_inputs import native_chunks
-    from lakebed.jobs.bulk_import.shuffle import RowsRead, Shuffle, merge_pieces, send_pieces
+    from lakebed.jobs.bulk_import.shuffle import Shuffle, merge_pieces, send_pieces
     from lakebed.jobs.executor import Root
 
     table = lakebed.create(str(folder / f"bulk-{lakebed.clock.new_id()}")).create_table("t", schema_of(name, folder))
@@ -223,10 +223,9 @@ def _map(name: str, limit: int, folder: Path) -> dict:
     shuffle = Shuffle(place, table.id, lakebed.clock.new_id(), table.layout(), limit, (), ())
     groups = list(range(pq.read_metadata(folder / f"{name}.parquet").num_row_groups))
     (file,) = find_files(folder / f"{name}.parquet")
-    read = RowsRead()
-    chunks = native_chunks(((file, tuple(groups)),), shuffle, read, conformer=Conformer(shuffle.layout.schema))
+    chunks = native_chunks(((file, tuple(groups)),), shuffle, conformer=Conformer(shuffle.layout.schema))
     # An exchange passes the pieces from one to the other.
-    made = merge_pieces(0, send_pieces(0, chunks, shuffle, read), shuffle, folder)
+    made = merge_pieces(0, send_pieces(0, chunks, shuffle), shuffle, folder)
     return {"rows": sum(new.file.rows for new in made.files)}
 
 

@@ -182,9 +182,7 @@ BUGS = (
         _set(
             sort,
             "_sorted_rows",
-            lambda chunk, schema, _mode, small_rows, ahead_bytes=0: sort._in_order(
-                chunk, schema, small_rows, stable=True, ahead_bytes=ahead_bytes
-            ),
+            lambda chunk, schema, _mode, ahead_bytes: sort._in_order(chunk, schema, ahead_bytes),
         ),
     ),
     Bug("a sum is the last value", _sums_of_the_last, "aggregate"),

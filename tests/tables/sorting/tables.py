@@ -70,11 +70,6 @@ def bench_schema() -> Schema:
     return Schema({"key": "string"}, {"ts": "int64"}, {"count": "int64", "value": "string"})
 
 
-def piece_rows(piece: bytes) -> pa.Table:
-    """The rows of an encoded piece, which is an Arrow IPC file."""
-    return pa.ipc.open_file(pa.BufferReader(piece)).read_all()
-
-
 def bench_rows(numbers: range | list[int]) -> pa.RecordBatch:
     """Rows whose key is the number's, in the order given."""
     schema = bench_schema()

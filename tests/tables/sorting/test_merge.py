@@ -16,8 +16,8 @@ from lakebed.errors import DamagedError, Error, SchemaMismatchError, StorageErro
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.sorting import merge
 from lakebed.files.sorting.merge import MergeLimits, check_plan, merge_runs, merge_stream, slices_of
-from lakebed.files.sorting.merge_inputs import open_input, sample, spans
-from lakebed.files.sorting.sort import encode_piece, sort_runs
+from lakebed.files.sorting.merge_inputs import open_input, sample, spans, write_spill
+from lakebed.files.sorting.sort import sort_runs
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from tests.tables.sorting.tables import batch_of, bench_rows, bench_schema, small_layout
 from tests.variants import Planted, planted
@@ -131,9 +131,8 @@ def test_more_inputs_than_fit_are_merged_in_levels(write, out, kind):
     for start in range(40):
         path = write(range(start, 2000, 40))
         if kind == "Arrow" or (kind == "both" and start % 2):
-            [piece] = encode_piece(pq.read_table(path))
-            path = path.with_suffix("")
-            path.write_bytes(piece)
+            rows = pq.read_table(path)
+            path = write_spill(rows.to_batches(), rows.schema, path.with_suffix(""))
         paths.append(path)
 
     files = merge_runs(
@@ -219,8 +218,8 @@ def test_paths_are_taken_literally(write, tmp_path):
     odd.mkdir()
     parquet, arrow = odd / "da.ta", odd / "pie'ce"
     write(range(0, 10, 2)).rename(parquet)
-    [piece] = encode_piece(pa.Table.from_batches([bench_rows(range(1, 10, 2))]))
-    arrow.write_bytes(piece)
+    rows = bench_rows(range(1, 10, 2))
+    write_spill([rows], rows.schema, arrow)
 
     assert stream([parquet, arrow]) == list(range(10))
 

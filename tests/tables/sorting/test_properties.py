@@ -1,4 +1,4 @@
-"""What the kernels promise of any rows of any schema: sorted, whole, cut where asked, ranks exact."""
+"""What the kernels promise of any rows of any schema: sorted, whole, ranks exact."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.files.sorting.merge import merge_runs, merge_stream
-from lakebed.files.sorting.sort import cut_pieces, encode_piece, sort_chunks, sort_runs
+from lakebed.files.sorting.merge_inputs import write_spill
+from lakebed.files.sorting.sort import sort_runs
 from lakebed.model.keys import EncodedRange, shortest_separator
-from tests.tables.sorting.tables import Case, batch_of, cases, keys_of, multiset, piece_rows, sort_keys
+from tests.tables.sorting.tables import Case, batch_of, cases, keys_of, multiset, sort_keys
 
 TINY = 1_500
 """So small a limit makes chunks of a few rows, several spills, and a slice for every few of them."""
@@ -83,32 +84,11 @@ def test_a_key_range_cuts_a_merge_exactly_as_encoded_keys_compare(case, data):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         files = sort_runs(case.batches(7), case.layout, folder, memory_limit_bytes=1 << 20)
-        pieces = [list(encode_piece(read(files, case.schema)))] if files else []
-        arrow = [folder / f"piece {i}" for i, _ in enumerate(pieces)]
-        for path, [piece] in zip(arrow, pieces, strict=True):
-            path.write_bytes(piece)
+        rows = read(files, case.schema)
+        arrow = [] if rows is None else [write_spill(rows.to_batches(), rows.schema, folder / "in order")]
         expected = [
             key for key in sorted(keys_of(case.schema, batch_of(case.schema, case.rows))) if key_range.contains(key)
         ]
         for inputs in ([f.path for f in files], arrow):
             batches = merge_stream(inputs, case.schema, key_range=key_range, memory_limit_bytes=TINY)
             assert [key for batch in batches for key in keys_of(case.schema, batch)] == expected
-
-
-@settings(max_examples=settings.default.max_examples // 2)
-@given(cases(), st.data())
-def test_pieces_are_the_partition_by_boundaries(case, data):
-    """Each slice holds the keys between its boundaries, none is empty, together they are the chunk."""
-    boundaries = cuts_for(data.draw, case)
-    for chunk in sort_chunks(case.batches(4), case.schema, memory_limit_bytes=1 << 20):
-        pieces = dict(cut_pieces(chunk, boundaries, case.schema))
-        edges = [EncodedRange(low, high) for low, high in itertools.pairwise([b"", *boundaries, None])]
-        keys = keys_of(case.schema, chunk)
-        expected = {i: [k for k in keys if edge.contains(k)] for i, edge in enumerate(edges)}
-
-        assert {i: keys_of(case.schema, piece) for i, piece in pieces.items()} == {
-            i: k for i, k in expected.items() if k
-        }
-        assert pa.concat_tables(pieces.values()).to_pylist() == chunk.to_pylist()
-        for piece in pieces.values():
-            assert piece_rows(b"".join(encode_piece(piece))).to_pylist() == piece.to_pylist()

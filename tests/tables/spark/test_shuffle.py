@@ -2,6 +2,7 @@
 
 import contextlib
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pyarrow as pa
@@ -9,9 +10,11 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
-from lakebed.files.sorting.sort import cut_pieces, sort_chunks, sort_runs
+from lakebed.files.parquet.sizes import gather
+from lakebed.files.sorting.ranges import divide
+from lakebed.files.sorting.sort import sort_runs
 from lakebed.jobs.bulk_import.map_inputs import staged_chunks
-from lakebed.jobs.bulk_import.shuffle import ACCOUNT, RowsRead, Shuffle, merge_pieces, send_pieces, settle, whole_key
+from lakebed.jobs.bulk_import.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.jobs.executor import Root
 from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
@@ -19,6 +22,7 @@ from lakebed.write.run import check_rows, send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
 BOUNDS = [("h", 0), ("m", 40), ("m", 60)]
+CUTS = [("b", 50), ("m", 0), ("m", 50), ("q", 0)]
 REDUCERS = len(BOUNDS) + 1
 
 
@@ -29,9 +33,9 @@ def table(tmp_path):
 
 @pytest.fixture
 def shuffle(table):
-    bounds = tuple(whole_key(SCHEMA).codec.encode(bound) for bound in BOUNDS)
+    bounds, cuts = (tuple(whole_key(SCHEMA).codec.encode(bound) for bound in some) for some in (BOUNDS, CUTS))
     partitions = table.state().partitions.boundaries
-    return Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, partitions)
+    return Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, partitions, cuts=cuts)
 
 
 def rows_of(seed, count=300):
@@ -42,9 +46,8 @@ def rows_of(seed, count=300):
 
 
 def sent_by(number, rows, shuffle):
-    batches = rows.to_batches(max_chunksize=64)
-    chunks = sort_chunks(batches, SCHEMA, memory_limit_bytes=3000)
-    return list(send_pieces(number, chunks, shuffle, RowsRead(rows.num_rows)))
+    chunks = gather(rows.to_batches(max_chunksize=64), 2**31 - 1, 1000)
+    return list(send_pieces(number, chunks, shuffle))
 
 
 def received_by(reducer, sent):
@@ -152,8 +155,8 @@ def test_a_reducer_that_reports_twice_is_refused(shuffle, tmp_path):
         settle({0: 300}, [*made, made[0]])
 
 
-def test_parts_of_a_piece_arrive_in_any_order(shuffle, tmp_path, monkeypatch):
-    monkeypatch.setattr("lakebed.files.sorting.sort.PIECE_BYTES_MAX", 500)
+def test_parts_of_a_piece_arrive_in_any_order(shuffle, tmp_path):
+    shuffle = replace(shuffle, part_bytes=500)
     sent = sent_by(0, rows_of(7), shuffle)
     assert len(sent) > 20
     random.Random(1).shuffle(sent)
@@ -176,9 +179,9 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
     (staged,) = send_run(table.storage, table.id, run, job="job-00001")
     middle = (schema.codec.encode_key((rows["at"][50].as_py(),)),)
     shuffle = Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, middle, ())
-    (chunk,) = staged_chunks(staged.file, shuffle, RowsRead())
+    (chunk,) = staged_chunks(staged.file, shuffle)
     assert chunk.schema == schema.arrow
-    assert [span.num_rows for _, span in cut_pieces(chunk, middle, schema)] == [50, 50]
+    assert [piece.num_rows for _, piece in divide(chunk, shuffle.ranges)] == [50, 50]
 
 
 # -- merging --------------------------------------------------------------------------------------------------------
@@ -186,18 +189,14 @@ def test_staged_rows_have_keys_of_whole_seconds_as_they_were(tmp_path):
 ROW_KEY_BOUNDS = [("b",), ("n",)]
 
 
-def merged_by(mode, inputs, tmp_path, memory_limit_bytes=3000):
+def merged_by(mode, inputs, tmp_path):
     """The rows of an import by both sides of the shuffle, whose pieces arrive in any order."""
     table = lakebed.create(tmp_path / "merging").create_table("t", SCHEMA, merge=mode)
     bounds = tuple(whole_key(SCHEMA, mode).codec.encode(bound) for bound in ROW_KEY_BOUNDS)
     shuffle = Shuffle(Root(table.storage.url), table.id, "job-00001", table.layout(), 2**26, bounds, (), mode)
     sent = []
     for number, rows in enumerate(inputs):
-        read = RowsRead()
-        chunks = sort_chunks(
-            read.counted(rows.to_batches(max_chunksize=64)), SCHEMA, memory_limit_bytes=memory_limit_bytes, mode=mode
-        )
-        sent += send_pieces(number, chunks, shuffle, read)
+        sent += send_pieces(number, gather(rows.to_batches(max_chunksize=64), 2**31 - 1, 1000), shuffle)
     random.Random(2).shuffle(sent)
     made = reduced(sent, shuffle, tmp_path)
     files = settle({number: rows.num_rows for number, rows in enumerate(inputs)}, made, mode)

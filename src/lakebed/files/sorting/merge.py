@@ -383,8 +383,8 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
     inputs' summaries can give them; otherwise keys of large inputs are sampled.
 
     Requires inputs sorted by row key, then sort key, of any schema that the table had: Parquet files, or Arrow IPC
-    files such as :func:`~lakebed.files.sorting.sort.encode_piece` makes. ``progress`` is called with the rows of each
-    batch of the inputs. The result is that of :func:`~lakebed.files.parquet.file_writer.write_run`; without rows there
+    files of :func:`~lakebed.files.sorting.merge_inputs.write_spill`. ``progress`` is called with the rows of each batch
+    of the inputs. The result is that of :func:`~lakebed.files.parquet.file_writer.write_run`; without rows there
     is no file.
 
     By a ``mode`` other than ``KeepAll`` inputs are in order of arrival, each with at most one row for a merge key.

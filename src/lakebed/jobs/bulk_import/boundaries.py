@@ -13,6 +13,9 @@ made for the partition as it is. If the import fails, the table has more partiti
 *Reducers* (:func:`divide`). They get even shares by weight, along partition boundaries where possible. A partition as
 large as a share is cut by itself, so that no file reaches over its ends. Small partitions are put together until they
 make a share, so that thousands of them do not become thousands of files.
+
+*Ranges* (:func:`range_cuts`). A reducer sorts its rows range by range. Ranges are so small that the processor's cache
+holds one, and so few that a map task does not divide its rows into crumbs.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakebed.model.key_summaries import separator
-from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.model.keys import EncodedRange, KeyCodec, shortest_separator, successor
 from lakebed.upkeep.splitting.plan import FEW_SHARE, FILL, LargePartition, SplitAt, Unsplittable
 
 if TYPE_CHECKING:
@@ -150,6 +153,30 @@ def divide(sample: WeightedKeys, partitions: Sequence[bytes], reducers: int) -> 
 def _append(cuts: list[bytes], key: bytes) -> None:
     if key > (cuts[-1] if cuts else b""):
         cuts.append(key)
+
+
+RANGE_ROWS, RANGE_BYTES = 64 * 1024, 4 * 1024 * 1024
+"""The rows of a range, or fewer if they are so many bytes in the input."""
+
+RANGES_MAX = 1024
+"""A map task sends a batch for each range of a chunk, at some 50 µs each."""
+
+
+def range_count(rows: int, size_bytes: int) -> int:
+    """Return the number of ranges for an import of this size."""
+    return max(1, min(RANGES_MAX, max(rows // RANGE_ROWS, size_bytes // RANGE_BYTES)))
+
+
+def range_cuts(sample: WeightedKeys, boundaries: Sequence[bytes], ranges: int) -> tuple[bytes, ...]:
+    """Return ascending keys, ``boundaries`` among them, that divide the rows into about ``ranges`` even ranges.
+
+    Cuts are short: a row whose key differs from a cut's in the first bytes is compared by those.
+    """
+    below = np.concatenate([[0.0], np.cumsum(sample.weights)])
+    wanted = below[-1] * np.arange(1, ranges) / ranges
+    positions = np.unique(np.searchsorted(below[:-1], wanted)).tolist()
+    cuts = {shortest_separator(*sample.keys[p - 1 : p + 1]) for p in positions if 0 < p < len(sample.keys)}
+    return tuple(sorted(cuts.union(boundaries)))
 
 
 SHARE_MIN = 0.1

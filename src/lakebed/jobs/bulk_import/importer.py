@@ -37,6 +37,8 @@ from lakebed.jobs.bulk_import.boundaries import (
     choose_split_keys,
     divide,
     full_partitions,
+    range_count,
+    range_cuts,
     reducer_count,
     weigh,
 )
@@ -324,7 +326,8 @@ class Importer:
         partitions = self.table.state().partitions.boundaries
         reducers = reducer_count(map_input.size_bytes, shuffle.layout.file_bytes, map_input.cores)
         boundaries = divide(sample, partitions, reducers)
-        return replace(shuffle, boundaries=boundaries, partitions=partitions)
+        cuts = range_cuts(sample, boundaries, range_count(sum(map_input.rows), map_input.size_bytes))
+        return replace(shuffle, boundaries=boundaries, partitions=partitions, cuts=cuts)
 
     def _shuffled(self, map_input: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
         sample = weigh(map_input.parts)

@@ -24,7 +24,7 @@ from lakebed.errors import BadKeyError
 from lakebed.files.parquet.row_groups import read_row_groups
 from lakebed.files.parquet.sizes import pages_bytes_max
 from lakebed.jobs.bulk_import.boundaries import InputPart
-from lakebed.jobs.bulk_import.shuffle import Chunks, RowsRead, Shuffle, whole_key
+from lakebed.jobs.bulk_import.shuffle import Chunks, Shuffle, whole_key
 from lakebed.jobs.interrupt import Stop
 from lakebed.model.keys import KeyCodec
 from lakebed.model.state.table_state import Source
@@ -147,14 +147,14 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
         return None
 
 
-def native_chunks(task: FileGroups, shuffle: Shuffle, read: RowsRead, conformer: Conformer) -> Iterator[pa.Table]:
-    """Run a map task: read row groups, sort them in chunks, and merge the rows of each by the table's mode."""
-    from lakebed.files.sorting.sort import sort_chunks
+def native_chunks(task: FileGroups, shuffle: Shuffle, conformer: Conformer) -> Iterator[pa.Table]:
+    """Return the rows of the row groups of a map task, in chunks."""
+    from lakebed.files.parquet.file_writer import as_schema
+    from lakebed.files.parquet.sizes import gather
 
     encoder = RowEncoder(conformer, shuffle.merge)
     rows = (encoder.conform(batch, url) for batch, url in read_task(task, shuffle))
-    limit = shuffle.memory_limit_bytes
-    yield from sort_chunks(read.counted(rows), conformer.schema, memory_limit_bytes=limit, mode=shuffle.merge)
+    return gather((as_schema(batch, conformer.schema) for batch in rows), 2**31 - 1, shuffle.chunk_bytes)
 
 
 def source_rows(task: FileGroups, shuffle: Shuffle) -> Iterator[SourceRows]:
@@ -313,14 +313,12 @@ def staged_input(files: Sequence[NewFile], cores: int) -> MapInput:
     )
 
 
-def staged_chunks(file: DataFile, shuffle: Shuffle, read: RowsRead) -> Iterator[pa.Table]:
-    """Run a map task: read a sorted staged file in chunks. Raises DamagedError if it is not what was written."""
+def staged_chunks(file: DataFile, shuffle: Shuffle) -> Iterator[pa.Table]:
+    """Return the rows of a staged file, in chunks. Raises DamagedError if it is not what was written."""
     from lakebed.files.parquet.file_writer import as_schema
     from lakebed.files.parquet.sizes import gather
     from lakebed.write.run import sent_rows
 
-    limit = shuffle.memory_limit_bytes
-    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, limit)
+    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, shuffle.memory_limit_bytes)
     # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
-    batches = (as_schema(batch, shuffle.layout.schema) for batch in stored)
-    yield from gather(read.counted(batches), 2**31 - 1, limit // MAP_SHARE)
+    return gather((as_schema(batch, shuffle.layout.schema) for batch in stored), 2**31 - 1, shuffle.chunk_bytes)

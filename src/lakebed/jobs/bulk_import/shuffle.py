@@ -1,14 +1,14 @@
 """The two sides of the shuffle of a bulk import: what a map task sends, and what a reduce task makes of it.
 
-A map task reads its share of the input, sorts it in chunks that fit into its memory, cuts each chunk at the reducers'
-boundaries and sends the slices as *pieces*: compressed Arrow files, in parts of at most 32 MiB, opaque to what carries
-them (:class:`~lakebed.jobs.executor.Exchange`). A reduce task writes the parts to their places on disk as they come,
-merges the pieces and sends the files of one range of keys.
+A map task reads its share of the input in chunks that fit into its memory, divides each by ranges of keys
+(:mod:`lakebed.files.sorting.ranges`), and sends each reducer the ranges that it owns as a *piece*: a compressed Arrow
+file, in parts of at most 32 MiB, opaque to what carries them (:class:`~lakebed.jobs.executor.Exchange`). A reduce task
+writes the parts to their places on disk as they come, then sorts range after range and sends the files of its keys.
 
 *No row is lost or doubled.* Spark may compute a map task again for some of its reducers, for instance after a lost
-block. If the second attempt gave other rows, or cut them differently, reducers of the two attempts would together lose
-or double some. Therefore the last thing a map task sends to each of its reducers is an *account*: the task's rows and
-digest, and which pieces and how many rows this reducer must have. A reducer compares it with what it received. The
+block. If the second attempt gave other rows, or divided them differently, reducers of the two attempts would together
+lose or double some. Therefore the last thing a map task sends to each of its reducers is an *account*: the task's rows
+and digest, and which pieces and how many rows this reducer must have. A reducer compares it with what it received. The
 driver commits only if all reducers saw one digest of each map task, and if the rows of all pieces are those that were
 read (:func:`settle`).
 
@@ -18,9 +18,9 @@ files whose digest is. These give the same batches, chunks, pieces and bytes eac
 of a library on another machine, a source rewritten in place), the import is refused, and never wrong. Hashing
 compressed pieces costs a thirtieth of hashing rows one by one.
 
-*Rows with equal keys* are merged, where the table has a merge mode. They arrive in the order of the source: map tasks
-are numbered by their place in it, chunks by their place in a task, and a chunk is sorted stably. A map task merges the
-rows of each chunk first, and says how many it read.
+*Rows with equal keys* are merged by reducers, where the table has a merge mode. They arrive in the order of the source:
+map tasks are numbered by their place in it, chunks by their place in a task, and neither step changes the order of rows
+with equal keys.
 
 Core types: :class:`Shuffle`, :data:`Chunks`.
 
@@ -29,11 +29,13 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from xxhash import xxh3_128
@@ -48,8 +50,18 @@ from lakebed.model.schema import Schema
 from lakebed.storage.disk_space import writing_to
 from lakebed.write.run import check_rows, send_run
 
+if TYPE_CHECKING:
+    from lakebed.files.sorting.ranges import KeyRanges
+
+PART_BYTES_MAX = 32 * 1024 * 1024
+"""The size of a part of a piece. Of larger values, Spark's shuffle and its Python workers copy more at once than a task
+should hold."""
+
 ACCOUNT = -1
 """The chunk number of the piece that is a map task's account."""
+
+CHUNK_SHARE = 4
+"""A chunk is held twice while it is divided, beside the piece that is sent and 24 bytes a row."""
 
 
 def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
@@ -64,8 +76,8 @@ def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
 
 @dataclass(frozen=True, slots=True)
 class Shuffle:
-    """What all tasks of one import share. ``boundaries`` divide the reducers, ``partitions`` the table, which merges
-    rows by the mode ``merge``.
+    """What all tasks of one import share. ``boundaries`` divide the reducers, ``cuts`` divide their keys into ranges,
+    ``partitions`` the table, which merges rows by the mode ``merge``. Pieces travel in parts of ``part_bytes``.
     """
 
     place: Root
@@ -76,35 +88,35 @@ class Shuffle:
     boundaries: tuple[bytes, ...]
     partitions: tuple[bytes, ...]
     merge: MergeMode = KEEP_ALL
+    cuts: tuple[bytes, ...] = ()
+    part_bytes: int = PART_BYTES_MAX
+
+    @property
+    def ranges(self) -> KeyRanges:
+        """The ranges of all reducers."""
+        from lakebed.files.sorting.ranges import KeyRanges
+
+        keyed = whole_key(self.layout.schema, self.merge)
+        return KeyRanges(keyed.row_key, tuple(sorted({*self.boundaries, *self.cuts})))
+
+    @property
+    def chunk_bytes(self) -> int:
+        """The size of a chunk in memory."""
+        return self.memory_limit_bytes // CHUNK_SHARE
 
 
-@dataclass(slots=True)
-class RowsRead:
-    """Counts the rows that a map task reads; it sends fewer, if it merges some."""
-
-    rows: int = 0
-
-    def counted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Return the same batches, counted."""
-        for batch in batches:
-            self.rows += batch.num_rows
-            yield batch
-
-
-Chunks = Callable[[Any, Shuffle, RowsRead], Iterator[pa.Table]]
-"""From the value of a map task, which says what to read, to its sorted chunks. It counts the rows that it reads."""
+Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
+"""From the value of a map task, which says what to read, to its rows, in chunks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
     """What a map task did, for one of its reducers, which must have ``sent`` rows in ``pieces``.
 
-    It ``read`` rows and ``kept`` as many after merging; ``digest`` is of all of these. A piece is its chunk, its part
-    of the chunk, and its digest.
+    It read ``rows``, whose digest is ``digest``. A piece is its chunk, its part of the chunk, and its digest.
     """
 
-    read: int
-    kept: int
+    rows: int
     digest: str
     sent: int
     pieces: tuple[tuple[int, int, str], ...]
@@ -123,32 +135,41 @@ class Reduced:
 
 def map_task(number: int, value: Any, shuffle: Shuffle, chunks: Chunks) -> Iterator[Piece]:
     """Run the map task with this number and value."""
-    read = RowsRead()
-    yield from send_pieces(number, chunks(value, shuffle, read), shuffle, read)
+    yield from send_pieces(number, chunks(value, shuffle), shuffle)
 
 
-def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle, read: RowsRead) -> Iterator[Piece]:
+def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> Iterator[Piece]:
     """The pieces of one map task, then an account for each reducer that received any."""
-    from lakebed.files.sorting.sort import cut_pieces, encode_piece
+    from lakebed.files.sorting.ranges import divide
 
-    keyed = whole_key(shuffle.layout.schema, shuffle.merge)
+    ranges = shuffle.ranges
+    owners = [bisect_right(shuffle.boundaries, cut) for cut in (b"", *ranges.cuts)]
     total = xxh3_128()
     rows: Counter[int] = Counter()
     pieces: dict[int, list[tuple[int, int, str]]] = defaultdict(list)
     for chunk_number, chunk in enumerate(chunks):
-        for reducer, span in cut_pieces(chunk, shuffle.boundaries, keyed):
-            rows[reducer] += span.num_rows
-            for part, piece in enumerate(encode_piece(span)):
-                digest = xxh3_128(piece).hexdigest()
+        for reducer, owned in groupby(divide(chunk, ranges), lambda piece: owners[piece[0]]):
+            found = list(owned)
+            rows[reducer] += sum(part.num_rows for _, part in found)
+            for part, content in enumerate(_encoded_parts(found, shuffle.part_bytes)):
+                digest = xxh3_128(content).hexdigest()
                 total.update(f"{reducer} {chunk_number} {part} {digest};".encode())
                 pieces[reducer].append((chunk_number, part, digest))
-                yield Piece(reducer, number, chunk_number, part, piece)
-    if read.rows and not pieces:
-        # The table's function left no row; the driver misses the account otherwise.
-        pieces[0] = []
+                yield Piece(reducer, number, chunk_number, part, content)
     for reducer, sent in pieces.items():
-        account = Account(read.rows, rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
+        account = Account(rows.total(), total.hexdigest(), rows[reducer], tuple(sent))
         yield Piece(reducer, number, ACCOUNT, 0, pa.py_buffer(encode(account)))
+
+
+def _encoded_parts(pieces: Sequence[tuple[int, pa.RecordBatch]], part_bytes: int) -> Iterator[pa.Buffer]:
+    """Return a file of pieces in parts: slices of it, which is held."""
+    from lakebed.files.sorting.range_pieces import write_pieces
+
+    sink = pa.BufferOutputStream()
+    write_pieces(pieces, sink)
+    content = sink.getvalue()
+    for begin in range(0, content.size, part_bytes):
+        yield content.slice(begin, min(part_bytes, content.size - begin))
 
 
 # -- the reduce side --------------------------------------------------------------------------------------------
@@ -169,8 +190,8 @@ def reduce_task(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle) -> Redu
 
 
 def merge_pieces(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle, scratch: Path) -> Reduced | None:
-    """Write, check and merge all pieces of one reducer, and send the files; None without pieces."""
-    from lakebed.files.sorting.merge import merge_runs
+    """Write and check all pieces of one reducer, sort their rows, and send the files; None without pieces."""
+    from lakebed.files.sorting.range_pieces import write_ranges
 
     got: dict[int, _FromMap] = defaultdict(_FromMap)
     for _, number, chunk, part, payload in pieces:
@@ -181,18 +202,18 @@ def merge_pieces(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle, scratc
             raise _doubled(number)
         got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
         with writing_to(scratch):
-            _write_part(_piece_path(scratch, number, chunk), part, payload)
+            _write_part(_piece_path(scratch, number, chunk), part * shuffle.part_bytes, payload)
     if not got:
         return None
     accounts = {number: _checked(number, received) for number, received in got.items()}
     # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
     chunks = sorted({(number, chunk) for number, received in got.items() for chunk, _ in received.pieces})
     inputs = [_piece_path(scratch, number, chunk) for number, chunk in chunks]
-    run = merge_runs(
+    run = write_ranges(
         inputs,
+        shuffle.ranges,
         shuffle.layout,
         scratch,
-        key_range=None,
         memory_limit_bytes=shuffle.memory_limit_bytes,
         cuts=_boundaries_inside(shuffle, reducer),
         mode=shuffle.merge,
@@ -207,12 +228,10 @@ def _piece_path(scratch: Path, number: int, chunk: int) -> Path:
     return scratch / f"{number}-{chunk}.arrow"
 
 
-def _write_part(path: Path, part: int, payload: pa.Buffer) -> None:
+def _write_part(path: Path, begin: int, payload: pa.Buffer) -> None:
     """Write a part of a piece to its place in the file; parts come in any order."""
-    from lakebed.files.sorting.sort import PIECE_BYTES_MAX
-
     with path.open("r+b" if path.exists() else "xb") as file:
-        file.seek(part * PIECE_BYTES_MAX)
+        file.seek(begin)
         file.write(payload)
 
 
@@ -257,11 +276,10 @@ def settle(
     digests: dict[int, set[str]] = defaultdict(set)
     arrived: Counter[int] = Counter()
     read: dict[int, int] = {}
-    kept: dict[int, int] = {}
     for _, result in made:
         for number, account in result.accounts.items():
             digests[number].add(account.digest)
-            read[number], kept[number] = account.read, account.kept
+            read[number] = account.rows
             arrived[number] += account.sent
     for number, rows in expected.items():
         if len(digests[number]) > 1:
@@ -274,9 +292,9 @@ def settle(
                 f"map task {number} read {read.get(number, 0)} rows, but its sources declare {rows}; nothing was "
                 "imported"
             )
-        if arrived[number] != kept.get(number, 0):
+        if arrived[number] != rows:
             raise Code.ROWS_LOST(
-                f"only {arrived[number]} of {kept[number]} rows of map task {number} arrived; nothing was imported"
+                f"only {arrived[number]} of {rows} rows of map task {number} arrived; nothing was imported"
             )
     files = tuple(file for _, result in sorted(made, key=lambda m: m[0]) for file in result.files)
     written = sum(new.file.rows for new in files)

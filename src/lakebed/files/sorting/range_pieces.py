@@ -1,0 +1,200 @@
+"""Pieces of ranges in files, between the tasks that divide rows by ranges of keys and those that sort the ranges.
+
+A task that divides writes the pieces of one chunk for one receiver as one Arrow file (:func:`write_pieces`): a record
+batch for each range, and in the footer which ranges these are, and their sizes. A task that sorts has such files in the
+order in which their rows arrived, reads range by range, and writes one run (:func:`write_ranges`).
+
+*Memory.* A range is read, sorted and written before the next one. Ranges are cut by a sample, so one may have more rows
+than expected. One that exceeds its share of the memory limit is divided again, into files of its own, by keys sampled
+from it, however often. A key with many rows gets a range for itself, whose rows are in order as they arrived: it is
+never held. So a wrong sample costs time, and no memory.
+
+Core types: :class:`RangePieces`; :func:`write_pieces`, :func:`write_ranges`.
+
+Rules. Local paths and buffers only. Scratch files are deleted when a call returns or raises.
+
+Errors: StorageError if there is no room.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from msgspec import msgpack
+
+from lakebed.files.merging.row_merger import RowMerger
+from lakebed.files.parquet.file_writer import as_schema, write_run
+from lakebed.files.parquet.sizes import gather
+from lakebed.files.sorting.ranges import KeyRanges, divide, sorted_range
+from lakebed.model.keys import EncodedRange, KeyCodec, successor
+from lakebed.model.merge_modes import KEEP_ALL
+from lakebed.model.row_kinds import KIND, merge_schema, visible_schema
+from lakebed.storage.disk_space import scratch_folder, writing_to
+
+if TYPE_CHECKING:
+    from lakebed.files.parquet.layout import Layout, SortedFile
+    from lakebed.model.merge_modes import MergeMode
+    from lakebed.model.schema import Schema
+
+_INDEX = b"ranges"
+_Index = list[tuple[int, int, int]]
+
+_RANGE_SHARE = 6
+"""A range is held twice while it is sorted, beside a row group, and the files of one that is divided again three
+times."""
+
+_BATCH_ROWS = 32_768
+_BATCH_BYTES = 8 * 1024 * 1024
+
+_SAMPLES_OF_RANGE = 64
+"""Sampled keys for a range of those that a large one is divided into: its size is then known to an eighth."""
+
+_PARTS_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPiece:
+    """A piece in a file: its range, the number of its batch there, and its size in memory."""
+
+    range: int
+    path: Path
+    batch: int
+    rows: int
+    bytes: int
+
+
+def write_pieces(
+    pieces: Sequence[tuple[int, pa.RecordBatch]], sink: pa.NativeFile, *, compression: str | None = "lz4"
+) -> None:
+    """Write the pieces of one chunk, at least one, as an Arrow file; ``compression`` is ``lz4`` or None."""
+    index = [(number, rows.num_rows, rows.nbytes) for number, rows in pieces]
+    options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
+    footer = {_INDEX: msgpack.encode(index)}
+    with pa.ipc.new_file(sink, pieces[0][1].schema, options=options, metadata=footer) as writer:
+        for _, rows in pieces:
+            writer.write_batch(rows)
+
+
+class RangePieces:
+    """The pieces in some files, by range, in the order of the files. A file is open while it is read."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self.by_range: dict[int, list[StoredPiece]] = defaultdict(list)
+        self.rows = 0
+        for path in paths:
+            with pa.OSFile(str(path)) as source:
+                index = msgpack.decode(pa.ipc.open_file(source).metadata[_INDEX], type=_Index)
+            for batch, (number, rows, size) in enumerate(index):
+                self.by_range[number].append(StoredPiece(number, path, batch, rows, size))
+                self.rows += rows
+
+    def __iter__(self) -> Iterator[tuple[int, list[StoredPiece]]]:
+        """Return the ranges that have rows, in ascending order, with their pieces."""
+        return iter(sorted(self.by_range.items()))
+
+
+def read_pieces(pieces: Iterable[StoredPiece]) -> Iterator[pa.RecordBatch]:
+    """Return the rows of pieces, a batch for each."""
+    for piece in pieces:
+        with pa.OSFile(str(piece.path)) as source:
+            yield pa.ipc.open_file(source).get_batch(piece.batch)
+
+
+def write_ranges(  # noqa: PLR0913 - pieces and their ranges, layout, folder, memory, cuts and mode
+    paths: Sequence[Path],
+    ranges: KeyRanges,
+    layout: Layout,
+    scratch: Path,
+    *,
+    memory_limit_bytes: int,
+    cuts: Sequence[bytes] = (),
+    mode: MergeMode = KEEP_ALL,
+) -> list[SortedFile]:
+    """Sort the rows of pieces and write them as one run in the folder ``scratch``; see
+    :func:`~lakebed.files.parquet.file_writer.write_run`.
+
+    ``paths`` are files of :func:`write_pieces`, in the order in which their rows arrived. By a ``mode`` other than
+    ``KeepAll``, rows with equal merge keys become one.
+    """
+    found = RangePieces(paths)
+    schema = layout.schema
+    order = schema
+    if not mode.keeps_all:
+        order = merge_schema(mode, visible_schema(schema), hidden=KIND in schema.by_name)
+    with scratch_folder("ranges", scratch) as folder:
+        rows = RangeSort(order, folder, memory_limit_bytes // _RANGE_SHARE).ordered(found, ranges)
+        if not mode.keeps_all:
+            rows = RowMerger(mode, visible_schema(schema), complete=False).merge(rows)
+        return write_run(
+            rows, layout, scratch, rows_estimate=found.rows, cuts=cuts, memory_limit_bytes=memory_limit_bytes
+        )
+
+
+class RangeSort:
+    """Sorts ranges by the keys of a schema, of which it holds one of at most ``bytes_max``."""
+
+    def __init__(self, schema: Schema, folder: Path, bytes_max: int) -> None:
+        self._schema = schema
+        self._fields = tuple(schema.by_name[name] for name in schema.sort_names)
+        self._folder = folder
+        self._bytes_max = bytes_max
+
+    def ordered(
+        self, found: RangePieces, ranges: KeyRanges, alone: frozenset[bytes] = frozenset()
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of all ranges, in order; rows with equal keys in the order of the pieces.
+
+        A range that begins with a key of ``alone`` has no other key.
+        """
+        for number, pieces in found:
+            keys = ranges.keys(number)
+            size = sum(piece.bytes for piece in pieces)
+            if keys.min in alone:
+                yield from self._rows(pieces)
+            elif size <= self._bytes_max:
+                rows = sum(piece.rows for piece in pieces)
+                batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
+                yield from sorted_range([*self._rows(pieces)], self._schema, keys, batch_rows=batch_rows)
+            else:
+                yield from self._divided_again(pieces, keys, size)
+
+    def _rows(self, pieces: Iterable[StoredPiece]) -> Iterator[pa.RecordBatch]:
+        return (as_schema(rows, self._schema) for rows in read_pieces(pieces))
+
+    def _divided_again(self, pieces: Sequence[StoredPiece], keys: EncodedRange, size: int) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a range that is too large, in order, by way of files of smaller ranges."""
+        chosen = self._sample(pieces, min(_PARTS_MAX, 2 * size // self._bytes_max + 1))
+        # A key that is chosen twice has a part at least, and gets it for itself. So every division makes progress.
+        alone = frozenset(key for key, following in pairwise(chosen) if key == following)
+        cuts = {keys.min, keys.max, *chosen, *map(successor, alone)}
+        ranges = KeyRanges(self._fields, tuple(sorted(cut for cut in cuts if cut)))
+        with scratch_folder("range", self._folder) as folder:
+            paths: list[Path] = []
+            for chunk in gather(self._rows(pieces), 2**31 - 1, self._bytes_max):
+                path = folder / f"{len(paths):06d}.arrow"
+                with writing_to(folder), pa.OSFile(str(path), "wb") as sink:
+                    write_pieces([*divide(chunk, ranges)], sink)
+                del chunk
+                paths.append(path)
+            yield from self.ordered(RangePieces(paths), ranges, alone)
+
+    def _sample(self, pieces: Sequence[StoredPiece], parts: int) -> list[bytes]:
+        """Return ``parts`` keys of the pieces, ascending, between which about as many rows lie; some may be equal."""
+        rows = sum(piece.rows for piece in pieces)
+        step = max(1, rows // (parts * _SAMPLES_OF_RANGE))
+        codec = KeyCodec(self._fields)
+        sampled: list[bytes] = []
+        passed = 0
+        for batch in self._rows(pieces):
+            wanted = np.arange((step // 2 - passed) % step, batch.num_rows, step)
+            passed += batch.num_rows
+            sampled += codec.encode_columns(batch.select(self._schema.sort_names).take(pa.array(wanted))).to_pylist()
+        sampled.sort()
+        return [sampled[len(sampled) * part // parts] for part in range(parts)]
