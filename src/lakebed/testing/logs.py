@@ -202,6 +202,15 @@ class LogConformance:
         assert look(4).digest == ""
         assert look(0).digest is None
 
+    def test_all_entries_from_a_version_on_are_shown_or_none(self, log: LogBackend) -> None:
+        """1 2 3 . 5, in order; the log start is no entry."""
+        assert log.entries_from(1) in (None, [])
+        for version in (5, 1, 3, 2):
+            log.create(version, b"%d" % version)
+        log.advance_log_start(0, 1)
+        for version, shown in ((1, [1, 2, 3, 5]), (3, [3, 5]), (4, [5]), (6, [])):
+            assert log.entries_from(version) in (None, shown)
+
     def test_an_entry_goes_in_behind_the_one_that_its_writer_knows(self, log: LogBackend) -> None:
         """Behind another one it is refused where that is seen, and then nothing is stored."""
         log.create(1, b"one")
