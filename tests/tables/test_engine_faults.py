@@ -22,7 +22,7 @@ from lakebed.engine import workarounds
 PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
 TESTED_BELOW = {
     "pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units", "ignored_clauses",
-    "least_of_infinities",
+    "least_of_infinities", "required_column_of_an_outer_join", "nan_keys_across_batches",
 }  # fmt: skip
 TESTED_ELSEWHERE = {"columns_of_one_name"}
 """Faults that only show in statements of a certain plan: the tests of their module have them."""
@@ -169,3 +169,23 @@ def test_a_workaround_names_the_version_and_its_issues(path):
     issues = [issues for issues, done in rows_of_the_page() if f"`{path.stem}`" in done]
     assert issues, "no fault on the page has this workaround"
     assert set(re.findall(r"\d+", " ".join(issues))) <= set(re.findall(r"\d+", header))
+
+
+def joined_by_sorting(keys: pa.Array, statement: str) -> list[dict[str, object]]:
+    """Return the rows of a statement over the table ``t`` with the columns ``k``, not null, and ``x``, two a batch."""
+    config = SessionConfig().with_target_partitions(2).with_batch_size(2)
+    context = SessionContext(config.set("datafusion.optimizer.prefer_hash_join", "false"))
+    schema = pa.schema([pa.field("k", pa.int64(), nullable=False), pa.field("x", keys.type)])
+    context.register_record_batches("t", [[pa.record_batch([pa.array(range(len(keys))), keys], schema=schema)]])
+    return context.sql(statement).to_pylist()
+
+
+def test_required_column_of_an_outer_join():
+    with pytest.raises(Exception, match="declared as non-nullable but contains null"):
+        joined_by_sorting(pa.array([None, 1]), "SELECT a.k FROM t a LEFT JOIN t b ON a.x = b.x AND a.k > b.k")
+
+
+def test_nan_keys_across_batches():
+    keys = pa.array([float("nan")] * 5)
+    with pytest.raises(BaseException, match="None"):
+        joined_by_sorting(keys, "SELECT a.k FROM t a WHERE EXISTS (SELECT 1 FROM t b WHERE a.x = b.x)")

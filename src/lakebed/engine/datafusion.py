@@ -80,6 +80,16 @@ _QUERY_POOL_BYTES = 512 * 1024 * 1024
 _SCAN_POOL_BYTES = 2 * 1024 * 1024 * 1024
 """The limit of reservations of a scan, which uses less."""
 
+_SORT_RESERVATION = "datafusion.execution.sort_spill_reservation_bytes"
+_SORT_RESERVED_BYTES = 10 * 1024 * 1024
+_SORTS_AT_ONCE = 128
+"""A sort reserves memory for its merge in advance. Ten joins by sorting, in two partitions, are forty sorts at once,
+and their reservations must leave most of the limit to the rows."""
+
+_SPILL_FAN_IN = 16
+"""The most spilled runs that a sort merges at once. By default it takes as many as the free memory allows, and the
+sorts beside it then find none."""
+
 _RULES_NOT_NEEDED = (
     "common_sub_expression_eliminate", "decorrelate_lateral_join", "decorrelate_predicate_subquery",
     "eliminate_cross_join", "eliminate_duplicated_expr", "eliminate_filter", "eliminate_group_by_constant",
@@ -127,8 +137,10 @@ def scan_context(batch_rows: int) -> SessionContext:
     return engine
 
 
-def statement_context(options: Mapping[str, str], default: tuple[str, str], memory_limit_bytes: int) -> SessionContext:
-    """Return a session for SQL statements, on all cores, which spills to disk above the memory limit.
+def statement_context(
+    options: Mapping[str, str], default: tuple[str, str], memory_limit_bytes: int, spill_folder: Path
+) -> SessionContext:
+    """Return a session for SQL statements, on all cores, which spills into the folder above the memory limit.
 
     ``default`` names the catalog and the schema of tables that a statement does not qualify; neither is created.
     """
@@ -136,8 +148,14 @@ def statement_context(options: Mapping[str, str], default: tuple[str, str], memo
     # With one partition, the engine uses hash joins even if they are disabled.
     config = SessionConfig(dict(options)).with_target_partitions(max(os.cpu_count() or 1, 2))
     config = config.with_create_default_catalog_and_schema(enabled=False).with_default_catalog_and_schema(*default)
+    config = config.set(_SORT_RESERVATION, str(min(_SORT_RESERVED_BYTES, memory_limit_bytes // _SORTS_AT_ONCE)))
     runtime = RuntimeEnvBuilder().with_disk_manager_os().with_fair_spill_pool(memory_limit_bytes)
-    return SessionContext(config, runtime)
+    engine = SessionContext(config, runtime)
+    engine.sql(f"SET datafusion.runtime.max_spill_merge_fan_in = '{_SPILL_FAN_IN}'")
+    # After the other: each makes a new disk manager, and only this one has a folder.
+    folder = str(spill_folder).replace("'", "''")
+    engine.sql(f"SET datafusion.runtime.temp_directory = '{folder}'")
+    return engine
 
 
 def expression_context() -> SessionContext:

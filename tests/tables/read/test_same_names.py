@@ -77,6 +77,7 @@ HASH, TOPK, JOIN, GROUPS = (
         ("SELECT x.a, y.a, u.a FROM t x JOIN t y ON x.k = y.k JOIN u ON y.a = u.k", {JOIN}),
         ("SELECT x.d FROM t x LEFT JOIN u ON x.k = u.k WHERE x.a < u.a", set()),
         ("SELECT x.d FROM t x LEFT JOIN u ON x.k = u.k WHERE u.a IS NULL OR u.a > x.a", {HASH}),
+        ("SELECT x.k, u.k FROM t x RIGHT JOIN u ON x.d = u.d WHERE x.a > 0 OR u.a IS NULL", {HASH}),
         ("SELECT x.d FROM t x FULL JOIN u ON x.k = u.k WHERE u.a IS NULL OR x.a IS NULL", set()),
         ("SELECT k FROM t WHERE a = (SELECT max(x.a) FROM t x JOIN u ON x.k = u.k)", {HASH, TOPK, JOIN, GROUPS}),
     ],

@@ -7,7 +7,8 @@ and has already moved down what may be. So nothing is lost but time if these fil
 
 * Filters that a statement makes while it runs, from ORDER BY with LIMIT, the built side of a hash join, ``min`` and
   ``max``, each have an option.
-* Conditions of the statement have none, but pass hash joins only: without these, the engine joins by sorting.
+* Conditions of the statement have none, but pass hash joins only: without these, the engine joins by sorting. A filter
+  right above a join does not go by the places of its columns if the join is swapped, or has an expression as its key.
 
 Rule: too many statements may be found, never too few.
 """
@@ -23,7 +24,7 @@ from datafusion.common import DFSchema
 if TYPE_CHECKING:
     from datafusion.plan import LogicalPlan
 
-_HASH_JOIN = "datafusion.optimizer.prefer_hash_join"
+HASH_JOIN = "datafusion.optimizer.prefer_hash_join"
 _WHILE_RUNNING = {
     "Sort": "datafusion.optimizer.enable_topk_dynamic_filter_pushdown",
     "Join": "datafusion.optimizer.enable_join_dynamic_filter_pushdown",
@@ -46,32 +47,34 @@ def options_off(optimized: LogicalPlan, *, has_hidden: bool) -> tuple[str, ...]:
     ``has_hidden`` says that the plan has subqueries inside expressions, which the bindings do not show.
     """
     if has_hidden and " Join: " in optimized.display_indent():
-        return (_HASH_JOIN, *_WHILE_RUNNING.values())
+        return (HASH_JOIN, *_WHILE_RUNNING.values())
     return tuple(sorted(set(_mistaken(optimized))))
 
 
 def _mistaken(plan: LogicalPlan) -> Iterator[str]:
     """Return the options of filters that may take one column for another."""
-    waiting = [(plan, frozenset[str](), _Condition.NONE, False)]
+    waiting = [(plan, frozenset[str](), _Condition.NONE)]
     while waiting:
-        node, made, condition, knows_places = waiting.pop()
+        node, made, condition = waiting.pop()
         variant = node.to_variant()
         kind = type(variant).__name__
+        if kind == "Join" and "full" in str(variant.join_type()).lower():
+            # No condition passes it.
+            condition = _Condition.NONE
         if _has_same_names(variant):
             yield from made
-            if condition is _Condition.KEPT and not (kind == "Join" and knows_places):
+            if condition is _Condition.KEPT:
                 condition = _Condition.MISTAKEN
         below = node.inputs()
         if condition is _Condition.MISTAKEN and (kind == "Filter" or not below):
-            yield _HASH_JOIN
-        # What is right above a join knows the places of its columns, and the join goes by them.
-        knows_places = kind == "Projection" or (kind == "Filter" and condition is _Condition.NONE)
+            yield HASH_JOIN
         if kind == "Filter":
             condition = _Condition.KEPT
-        elif kind == "Join" and "full" in str(variant.join_type()).lower():
+        elif kind == "Aggregate" and condition is _Condition.KEPT:
+            # The logical optimizer has moved down the conditions of groups, and no other passes.
             condition = _Condition.NONE
         made |= {_WHILE_RUNNING[kind]} if kind in _WHILE_RUNNING else frozenset()
-        waiting += [(one, made, condition, knows_places) for one in below]
+        waiting += [(one, made, condition) for one in below]
 
 
 def _has_same_names(variant: Any) -> bool:

@@ -22,14 +22,6 @@ Errors: UsageError, NotFoundError; those of running statements are below.
 ``quantiles``; ``hll_union(sketch)`` and ``quantiles_union(sketch)`` are aggregates: one sketch of a group's.
 
 Errors: those of :mod:`lakebed.sketches`, which the engine passes on as its own.
-
-*Runs a planned statement: its rows in the types of tables, in batches of bounded size.*
-
-The engine treats a missing file as empty, so its plan is compared with the files that the statement reads. An error
-while rows are read is attributed to the damaged file, if there is one.
-
-Rule: no other module parses the engine's messages about statements. Each message becomes an error that the caller can
-act on: change the statement, raise a limit, or report a bug.
 """
 
 from __future__ import annotations
@@ -39,6 +31,7 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -50,22 +43,20 @@ from lakebed import clock, sketches
 from lakebed.engine.complexity import fit
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
-from lakebed.engine.statement_reasons import plain_reason, statement_reason
 from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
 from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
 from lakebed.engine.workarounds.same_names import options_off
 from lakebed.engine.workarounds.typed_literals import with_resolved_literals
-from lakebed.errors import Code, Error, NotFoundError, UsageError
-from lakebed.model import types
+from lakebed.errors import Code, Error, NotFoundError
+from lakebed.files.parquet.open_files import copies_folder
 from lakebed.model.arrays import empty_batch, empty_table, nullable
-from lakebed.model.foreign_errors import is_panic, translate_errors
+from lakebed.model.foreign_errors import translate_errors
 from lakebed.model.keys import ALL_KEYS
-from lakebed.model.validity import as_stored
 from lakebed.model.wording import did_you_mean
 from lakebed.read.rows.conditions import UNKNOWN, Condition, Or, narrow
-from lakebed.read.rows.engine_frames import Frame, check_found
+from lakebed.read.rows.engine_frames import Frame
 from lakebed.read.rows.expressions import condition_of
-from lakebed.read.rows.row_stream import RowStream, bounded, timed_batches
+from lakebed.read.rows.row_stream import RowStream, timed_batches
 from lakebed.read.sql.catalog_statements import (
     INFORMATION_SCHEMA,
     ColumnSummary,
@@ -79,10 +70,11 @@ from lakebed.read.sql.catalog_statements import (
     summary,
     summary_query,
 )
+from lakebed.read.sql.planned_statement import BATCH_ROWS, JOIN, PlannedStatement, refused
 from lakebed.storage.processes import ENGINE
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, Expr, RecordBatchStream, SessionContext
+    from datafusion import DataFrame, Expr, SessionContext
     from datafusion.plan import LogicalPlan
 
     from lakebed.engine.complexity import Fitted
@@ -92,166 +84,6 @@ if TYPE_CHECKING:
     from lakebed.read.snapshot.snapshot import Snapshot
 
     Tabular: TypeAlias = Snapshot | RestrictedSnapshot
-
-Frames = Sequence[tuple["Reader", Frame]]
-"""The tables that the engine reads as files, each with the reader that opened them."""
-
-_WRITE_MARKS = ("DDL not supported", "DML not supported", "Statement not supported")
-_FILE_MARKS = ("Parquet error", "Object Store error", "IO error", "ObjectStore", "External error")
-_TEXT_MAX = 500
-
-
-_OPTIONS_BY_RULE = {
-    "SanityCheckPlan": "datafusion.optimizer.repartition_sorts",
-    "push_down_leaf_projections": "datafusion.optimizer.enable_leaf_expression_pushdown",
-}
-"""Rules of the engine that refuse its own plans, and the option without which it makes other ones: of ``k = v`` over
-several files as not sorted; of an aggregate of a struct's member beside a column that is computed, such as a UUID."""
-
-
-class OwnPlanError(Exception):
-    """The engine refuses a plan that it made itself, and would not without an option."""
-
-    def __init__(self, refusal: UsageError, option: str) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
-        self.option = option
-
-
-def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = None) -> pa.Schema:
-    """Return the columns of the result of the statement, in the types that tables have, under these names if any.
-
-    Raises UsageError.
-    """
-    with translate_errors(partial(refused, statement=statement)):
-        given = frame.schema()
-    named = zip(names or given.names, given, strict=True)
-    return pa.schema([pa.field(name, types.nullable_members(types.canonical(f.type)), f.nullable) for name, f in named])
-
-
-def started(frame: DataFrame, frames: Frames, statement: str) -> RecordBatchStream | None:
-    """Return the running rows of a frame over files, after all files were found; None for a frame over rows in memory.
-
-    Raises OwnPlanError if the engine refuses its own plan, and as :meth:`Reader.get`.
-    """
-    if not frames:
-        return None
-    try:
-        with translate_errors(partial(refused, statement=statement)):
-            # The plan has all files: one that is there once it is made was there before.
-            stream = frame.execute_stream()
-            plan_text = str(frame.execution_plan().display_indent())
-    except UsageError as error:
-        for rule, option in _OPTIONS_BY_RULE.items():
-            if rule in str(error.__cause__):
-                raise OwnPlanError(error, option) from error
-        raise
-    for reader, one in frames:
-        check_found(one, plan_text, reader)
-    return stream
-
-
-def batches_of(
-    frame: DataFrame, stream: RecordBatchStream | None, schema: pa.Schema, frames: Frames
-) -> Generator[pa.RecordBatch]:
-    """Return the rows of a frame, as the schema has them. Raises what failed as an error of Lakebed."""
-    with translate_errors(failed):
-        try:
-            for batch in frame.execute_stream() if stream is None else stream:
-                yield from bounded(_with_types(batch.to_pyarrow(), schema))
-        except BaseException as error:
-            if (
-                (is_panic(error) or isinstance(error, Exception))
-                and not isinstance(error, Error)
-                and _may_concern_files(error)
-            ):
-                _attribute(error, frames)
-            raise
-
-
-def _with_types(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    if not schema.names:
-        # A batch without columns still has a number of rows.
-        return rows
-    columns = [c if c.type == f.type else as_stored(c, f.type) for c, f in zip(rows.columns, schema, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _attribute(error: BaseException, frames: Frames) -> None:
-    """Raise the error of a file that is damaged, missing or unreadable; return if all files are intact."""
-    for reader, one in frames:
-        try:
-            with reader.attribute_errors(one.files):
-                raise error
-        except Error as found:
-            # A plain Error means that the files are intact.
-            if type(found) is not Error:
-                raise
-
-
-# -- errors ------------------------------------------------------------------------------------------------------------
-
-
-def refused(error: BaseException, statement: str) -> Error:
-    """Return the error for a statement that the engine does not plan."""
-    text = _engine_message(error)
-    if (found := _known(error, text)) is not None:
-        return found
-    if any(mark in text for mark in _WRITE_MARKS):
-        return Code.SQL_READ_ONLY(
-            f"only SQL that reads is supported: {text}. Change tables with write, remove, alter and set"
-        )
-    if "only supports a single SQL statement" in text:
-        return Code.SQL_INVALID("the text has several statements, separated by semicolons: give one at a time")
-    return Code.SQL_INVALID(f"cannot plan the query: {statement_reason(statement, text)} (docs/queries.md has the SQL)")
-
-
-def failed(error: BaseException) -> Error:
-    """Return the error for a statement that fails while it runs."""
-    text = _engine_message(error)
-    if (found := _known(error, text)) is not None:
-        return found
-    if any(mark in text for mark in ("Parquet error", "Object Store error", "IO error")):
-        return Code.TEMPORARY_STORAGE_FAILED(
-            f"the query could not read its files or spill to disk, though no file is damaged: {text}"
-        )
-    return Code.EXPRESSION_FAILED(f"the query failed on a row: {text}")
-
-
-def _may_concern_files(error: BaseException) -> bool:
-    """Return whether a file that the engine reads may have caused the error."""
-    return _is_engine_panic(error) or any(mark in str(error) for mark in _FILE_MARKS)
-
-
-def _is_engine_panic(error: BaseException) -> bool:
-    # A panic of another engine thread arrives as a plain exception.
-    return is_panic(error) or "panic" in str(error)
-
-
-def _engine_message(error: BaseException) -> str:
-    """Return the engine's message without its internal names and its advice on settings."""
-    text = str(error).removeprefix("DataFusion error: ")
-    lines = [line for line in text.splitlines() if "enable_ident_normalization" not in line]
-    return plain_reason(" ".join(lines).replace("lakebed.tables.", ""))[:_TEXT_MAX].rstrip(".")
-
-
-def _known(error: BaseException, text: str) -> Error | None:
-    if "Resources exhausted" in text:
-        return Code.QUERY_MEMORY_EXCEEDED(
-            f"the query needs more memory than memory_limit_bytes allows; raise it ({text})"
-        )
-    if "RecursionLimitExceeded" in text or isinstance(error, RecursionError):
-        return Code.SQL_TOO_COMPLEX(
-            "the statement nests brackets, CASE or NOT too deeply; name parts of it with WITH, or split it"
-        )
-    if "Null byte" in text:
-        return Code.SQL_INVALID("a column of the result has a NUL character in its name; give it another name with AS")
-    if _is_engine_panic(error):
-        return Code.ENGINE_PANICKED(
-            f"the query engine failed internally: {text}. Nothing was changed. Write the query in another way, "
-            "and report the failure"
-        )
-    return None
 
 
 def register(context: SessionContext) -> None:
@@ -301,12 +133,20 @@ class _Union(Accumulator):
 _CATALOG = "lakebed"
 _SCHEMA = "tables"
 _OPTIONS = {
+    BATCH_ROWS: "8192",
     "datafusion.sql_parser.enable_ident_normalization": "false",
     "datafusion.execution.parquet.schema_force_view_types": "false",
     "datafusion.execution.collect_statistics": "false",
     "datafusion.execution.parquet.bloom_filter_on_read": "false",
     "datafusion.execution.time_zone": "UTC",
 }
+
+_STATISTICS = {"datafusion.execution.collect_statistics": "true"}
+"""The engine builds the hash table of a join from the side that is smaller by the footers of the files, and of a small
+one for all partitions at once. Other statements have no use for statistics, which take reads of all footers."""
+
+_EXTREME = re.compile(r"groupBy=\[\[\]\], aggr=\[\[[^\n]*\b(?:min|max)\(")
+"""An aggregate whose result the engine would take from the statistics, in which 0.0 stands for -0.0 and the reverse."""
 
 _NO_SUCH_TABLE = re.compile(r"table '((?:[^']|'')*)' not found")
 
@@ -347,6 +187,10 @@ class SqlEngine:
         self.in_memory_rows = 10_000
         """As many rows are read past DataFusion in about 10 ms, which is what it costs to open files in it."""
         self.in_memory_bytes = 16 * 1024 * 1024
+        self.held_bytes = 8 * 1024 * 1024
+        """The rows of a statement with joins that are held back, in case that it has to start again."""
+        self.options: Mapping[str, str] = {}
+        """Options of DataFusion that are changed for every statement."""
 
     def run(self, text: str, memory_limit_bytes: int) -> RowStream:
         """Return the rows of a query; see :meth:`lakebed.table.instance.Instance.sql`."""
@@ -388,9 +232,10 @@ class SqlEngine:
         if bounds.naming != bounds.text or typed != hidden:
             naming = with_resolved_literals(bounds.naming, arrow_schemas, refusal)
             names = self._planned(context, naming, empties).schema().names
-        scans, off = _scans_in(plans(text).optimized, snapshots)
+        optimized = plans(text).optimized
+        scans, off = _scans_in(optimized, snapshots)
         read: list[tuple[Reader, Frame]] = []
-        tables: dict[str, Table] = {}
+        rows_of: dict[str, DataFrame] = {}
         for name, snapshot in snapshots.items():
             scan = scans[name]
             condition = Or(scan.conditions)
@@ -399,20 +244,15 @@ class SqlEngine:
             rows = None if many else self._few(snapshot, condition, scan)
             if rows is None:
                 read.append(snapshot.frame(condition, scan.columns))
-                tables[name] = Table(read[-1][1].rows)
+                rows_of[name] = read[-1][1].rows
             else:
-                tables[name] = Table(context.read_batches(rows.to_batches() or [empty_batch(rows.schema)]))
-        while True:
-            frame = self._planned(context, text, tables, off)
-            schema = schema_of(frame, text, names)
-            try:
-                stream = started(frame, read, text)
-            except OwnPlanError as error:
-                if error.option in off:
-                    raise error.refusal from error
-                off = (*off, error.option)
-            else:
-                return schema, batches_of(frame, stream, schema, read)
+                rows_of[name] = context.read_batches(rows.to_batches() or [empty_batch(rows.schema)])
+        plan_text = optimized.display_indent()
+        options = {**self.options, **dict.fromkeys(off, "false")}
+        if JOIN in plan_text and not _EXTREME.search(plan_text):
+            options |= _STATISTICS
+        plan = partial(self._planned, context, text)
+        return PlannedStatement(plan, text, names, rows_of, read, plan_text, self.held_bytes).run(options)
 
     def _few(self, snapshot: Tabular, condition: Condition, scans: _Scans) -> pa.Table | None:
         """Return the rows that the scans need, if they are few; else None.
@@ -463,7 +303,7 @@ class SqlEngine:
     def _context_of(self, memory_limit_bytes: int) -> SessionContext:
         ENGINE.enter()
         if self._context is None or self._limit_bytes != memory_limit_bytes:
-            self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes)
+            self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes, copies_folder())
             self._context.register_catalog_provider(_CATALOG, _Catalog(self._named, self._described))
             register(self._context)
             self._limit_bytes = memory_limit_bytes
@@ -489,19 +329,23 @@ class SqlEngine:
             return list(dict.fromkeys(self._named.looked_up))
 
     def _planned(
-        self, context: SessionContext, text: str, tables: Mapping[str, Table], off: Sequence[str] = ()
+        self,
+        context: SessionContext,
+        text: str,
+        tables: Mapping[str, Table],
+        options: Mapping[str, str] = MappingProxyType({}),
     ) -> DataFrame:
-        """Plan the statement over the tables, with some options of the engine switched off."""
+        """Plan the statement over the tables, with some options of the engine changed."""
         with self._lock:
             self._named.tables = tables
-            for option in off:
-                context.sql(f"SET {option} = 'false'")
+            for option, value in options.items():
+                context.sql(f"SET {option} = '{value}'")
             try:
                 with translate_errors(partial(self._not_planned, text=text)):
                     return context.sql_with_options(text, read_only())
             finally:
-                for option in off:
-                    context.sql(f"SET {option} = 'true'")
+                for option in options:
+                    context.sql(f"SET {option} = '{_OPTIONS.get(option, 'true')}'")
 
     def _plans(self, context: SessionContext, tables: Mapping[str, Table], text: str) -> Plans:
         """Plan the statement over the tables, and optimize it. Raises UsageError for one that either refuses."""

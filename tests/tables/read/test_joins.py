@@ -1,0 +1,160 @@
+"""Joins: any statement gives DuckDB's rows by hash joins and by joins of sorted rows, and in a small memory."""
+
+from __future__ import annotations
+
+import random
+
+import duckdb
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lakebed
+from lakebed import Error, Schema
+from lakebed.clock import random_token
+from lakebed.engine.datafusion import statement_context
+from lakebed.errors import Code
+from lakebed.files.parquet.open_files import copies_folder
+from lakebed.read.sql.planned_statement import failed
+
+SMALL_BATCHES = {"datafusion.execution.batch_size": "2"}
+BY_SORTING = {"datafusion.optimizer.prefer_hash_join": "false"}
+SCHEMA = Schema({"id": "int64"}, values={"a": "int32", "b": "int64", "s": "string", "f": "double"})
+VALUES = {
+    "a": [None, 0, 1, 2, 3],
+    "b": [None, -1, 0, 1, 5],
+    "s": [None, "", "x", "y"],
+    # NaN is among the faults of the engine: docs/engine-faults.md.
+    "f": [None, 0.0, -0.0, 1.5, float("inf")],
+}
+
+
+def rows(seed: int, count: int) -> pa.Table:
+    """Rows of few values, so that keys repeat on both sides, are null, and are on one side alone."""
+    pick = random.Random(seed)
+    columns = {name: [pick.choice(values) for _ in range(count)] for name, values in VALUES.items()}
+    return pa.table({"id": list(range(count)), **columns}, schema=SCHEMA.arrow)
+
+
+TABLES = {"l": rows(1, 23), "r": rows(2, 17), "e": rows(3, 0)}
+
+
+@pytest.fixture(scope="module")
+def lake():
+    lake = lakebed.create(f"memory://{random_token()}")
+    for name, found in TABLES.items():
+        table = lake.create_table(name, SCHEMA)
+        for half in (found.slice(0, 9), found.slice(9)):
+            table.write(half)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def peer():
+    connection = duckdb.connect()
+    for name, found in TABLES.items():
+        connection.register(name, found)
+    return connection
+
+
+EQUAL = [
+    "l.a = r.a", "l.a = r.a AND l.s = r.s", "r.a = l.a + 1", "l.s = r.s", "l.f = r.f", "l.a = r.b",
+    "l.a IS NOT DISTINCT FROM r.a", "l.f IS NOT DISTINCT FROM r.f AND l.a = r.a", "upper(l.s) = upper(r.s)",
+]  # fmt: skip
+BESIDE = [
+    "TRUE", "l.b < r.b", "l.b <> r.b", "l.b < r.b OR r.s IS NULL", "l.id > r.id", "l.b > 0", "r.b IS NULL",
+    "coalesce(l.b, r.b) > 0", "l.f <= r.f",
+]  # fmt: skip
+WHERE = ["TRUE", "l.b > 0 OR r.b IS NULL", "r.id IS NULL", "l.s = 'x' OR r.s = 'y'", "l.a < r.b OR l.id > 3"]
+
+
+@st.composite
+def statements(draw) -> str:
+    equal, beside = draw(st.sampled_from(EQUAL)), draw(st.sampled_from(BESIDE))
+    other = draw(st.sampled_from(["r", "r", "r", "l", "e"]))
+    on = f"{equal} AND ({beside})"
+    column = draw(st.sampled_from("absf"))
+    match draw(st.sampled_from(["join", "join", "exists", "in", "scalar", "three"])):
+        case "join":
+            kind = draw(st.sampled_from(["INNER", "LEFT", "RIGHT", "FULL"]))
+            where = draw(st.sampled_from(WHERE))
+            return f"SELECT l.id, r.id, l.s, r.s FROM l {kind} JOIN {other} r ON {on} WHERE {where}"
+        case "exists":
+            word = draw(st.sampled_from(["EXISTS", "NOT EXISTS"]))
+            return f"SELECT l.id, l.f FROM l WHERE {word} (SELECT 1 FROM {other} r WHERE {on})"
+        case "in":
+            word = draw(st.sampled_from(["IN", "NOT IN"]))
+            return f"SELECT l.id FROM l WHERE l.{column} {word} (SELECT r.{column} FROM {other} r WHERE r.b <> 0)"
+        case "scalar":
+            found = f"(SELECT max(r.b) FROM {other} r WHERE r.{column} = l.{column})"
+            return f"SELECT l.id, {found} AS m FROM l WHERE l.b < {found} OR l.a = 1"
+        case _:
+            kinds = draw(st.tuples(*[st.sampled_from(["JOIN", "LEFT JOIN", "FULL JOIN"])] * 2))
+            return (
+                f"SELECT l.id, r.id, x.id, x.s FROM l {kinds[0]} {other} r ON {on} "
+                f"{kinds[1]} l x ON x.{column} = r.{column} WHERE l.id < 15 OR x.b > 0"
+            )
+
+
+def shown(found: pa.Table) -> list[str]:
+    """The rows as texts, in order; 0.0 and -0.0 are one value."""
+    columns = [column.to_pylist() for column in found.columns]
+    return sorted(repr([0 if one == 0 else one for one in row]) for row in zip(*columns, strict=True))
+
+
+@given(statements())
+def test_a_join_has_the_rows_of_duckdb_by_hash_and_by_sorting(lake, peer, statement):
+    wanted = shown(peer.sql(statement).to_arrow_table())
+    engine, pool_bytes = lake.sql_engine()
+    for options in (SMALL_BATCHES, SMALL_BATCHES | BY_SORTING):
+        engine.options = options
+        assert shown(engine.run(statement, pool_bytes).read_all()) == wanted, options
+
+
+POOL_BYTES = 4 * 1024 * 1024
+LARGE_JOIN = "FROM range(400000) a JOIN range(400000) b ON a.value = b.value"
+"""Both sides have about the memory of the pool, and a hash table of one more than that."""
+
+
+@pytest.fixture
+def engine():
+    return lakebed.create(f"memory://{random_token()}").sql_engine()[0]
+
+
+def test_a_join_larger_than_memory_starts_again_and_spills(engine):
+    with engine.run(f"SELECT count(*) AS n, sum(a.value + b.value) AS s {LARGE_JOIN}", POOL_BYTES) as rows:
+        assert rows.read_all().to_pylist() == [{"n": 400_000, "s": 400_000 * 399_999}]
+
+
+UNION = f"SELECT value FROM range(100000) UNION ALL SELECT a.value {LARGE_JOIN}"
+"""Its first rows come before the join has read its sides."""
+
+
+def test_no_row_of_a_statement_that_starts_again_comes_twice(engine):
+    with engine.run(UNION, POOL_BYTES) as rows:
+        assert sorted(rows.read_all().column(0).to_pylist()) == sorted([*range(100_000), *range(400_000)])
+
+
+def test_a_statement_that_returned_rows_fails_and_its_order_helps(engine):
+    engine.held_bytes = 0
+    with engine.run(UNION, POOL_BYTES) as rows, pytest.raises(Error, match="with ORDER BY") as raised:
+        rows.read_all()
+    assert raised.value.code is Code.QUERY_MEMORY_EXCEEDED
+    with engine.run(f"SELECT value FROM ({UNION}) ORDER BY value", POOL_BYTES) as rows:
+        assert rows.read_all().num_rows == 500_000
+
+
+def test_what_spills_is_in_the_folder_of_the_process(engine):
+    before = set(copies_folder().rglob("*"))
+    with engine.run("SELECT value FROM range(1000000) ORDER BY value DESC", POOL_BYTES) as rows:
+        assert rows.read_next_batch().column(0)[0].as_py() == 999_999
+        assert [path for path in set(copies_folder().rglob("*")) - before if path.is_file()]
+
+
+def test_a_statement_beyond_the_limit_of_disk_space_says_so():
+    context = statement_context({}, ("c", "s"), POOL_BYTES, copies_folder())
+    context.sql("SET datafusion.runtime.max_temp_directory_size = '1M'")
+    with pytest.raises(Exception, match="max_temp_directory_size") as raised:
+        context.sql("SELECT value FROM range(1000000) ORDER BY value DESC").to_arrow_table()
+    assert failed(raised.value).code is Code.TEMPORARY_STORAGE_FAILED
