@@ -138,3 +138,14 @@ def check_request_key(name: str, value: Any) -> None:
         raise Code.ARGUMENT_INVALID(
             f"{name} = {shown(value)}: must be a text of 1 to {REQUEST_KEY_CHARACTERS_MAX:,} characters (UTF-8)"
         )
+
+
+def check_index_fields(on: Any, include: Any) -> None:
+    """Raise UsageError unless ``on`` may be the fields of an index, and there are no others to ``include``."""
+    if isinstance(on, str) or not on:
+        raise Code.ARGUMENT_INVALID(f"on = {shown(on)}: must be a list of fields, such as ['tailnum']")
+    if include is not None:
+        raise Code.ARGUMENT_INVALID(
+            f"include = {shown(include)}: an index has no other columns, since each row that it finds is read from its "
+            "table in any case; leave it out, and name the columns when you read: get(by=…, columns=…)"
+        )

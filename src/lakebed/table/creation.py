@@ -122,8 +122,6 @@ def new_index(
     """
     from lakebed.read.rows.second_key import entry_schema
 
-    if isinstance(on, str) or not on:
-        raise Code.ARGUMENT_INVALID(f"on = {shown(on)}: must be a list of fields, such as ['tailnum']")
     schema = source.created
     fields = [schema.by_name[name] for name in schema.project(tuple(on))]
     if len({field.id for field in fields}) != len(fields):

@@ -224,24 +224,32 @@ class Instance(TableNames[Table]):
         return self._register(name, created, online=True)
 
     def create_index(
-        self, name: str, *, table: str, on: Sequence[str], settings: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        table: str,
+        on: Sequence[str],
+        include: None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> Table:
         """Make an index of the fields ``on`` of a table: ``table.get(by=…)`` then finds rows by their values.
 
         Its entries are the rows of a table of this name, which is maintained as any other, and fed by
         :meth:`lakebed.Pipeline.refresh`. Until it is fed, reads by these fields read all rows. Writes go on
-        meanwhile.
+        meanwhile. It has no other columns, so ``include`` is refused (decision 0078).
 
         Raises:
             NotFoundError: there is no such table.
             ExistsError: the name is taken.
-            UsageError: a field that the table does not have, or ``on`` is empty.
+            UsageError: a field that the table does not have, or ``on`` is empty, or ``include`` is given.
             RejectedError: rows of the table are computed by its merge mode, a field has no order, or the table has an
                 index of these fields.
         """
+        from lakebed.model.checks import check_index_fields
         from lakebed.table.creation import check_name, new_index
 
         check_name(name)
+        check_index_fields(on, include)
         source = self.table(table)
         created, added = new_index(clock.new_id(), source.state(), on, {} if settings is None else settings)
         index = self._register(name, created, online=True)

@@ -299,6 +299,8 @@ def test_an_index_that_would_be_wrong_is_refused(instance, table):
     ):
         with raises(code):
             instance.create_index("new", table=name, on=on)
+    with raises(Code.ARGUMENT_INVALID):
+        instance.create_index("new", table="t", on=["b"], include=["a"])
     assert "new" not in instance.tables()
     for change in (DropField("a"), WidenField("a", "int64")):
         with raises(Code.INDEX_UNFIT):

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from lakebed.errors import Code, ExistsError
-from lakebed.model.checks import check_flag, check_seconds, check_text, check_whole_number
+from lakebed.model.checks import check_flag, check_index_fields, check_seconds, check_text, check_whole_number
 from lakebed.model.key_type import Word
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode
 from lakebed.model.operations import operations_named
@@ -147,12 +147,17 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         return RemoteTable(self._connection, name)
 
     def create_index(
-        self, name: str, *, table: str, on: Sequence[str], settings: Mapping[str, Any] | None = None
+        self,
+        name: str,
+        *,
+        table: str,
+        on: Sequence[str],
+        include: None = None,
+        settings: Mapping[str, Any] | None = None,
     ) -> RemoteTable:
         """Make an index of the fields ``on`` of a table, which the service builds and refreshes."""
         check_text("name", name)
-        if isinstance(on, str):
-            raise Code.ARGUMENT_INVALID(f"on = {on!r}: must be a list of fields, such as ['tailnum']")
+        check_index_fields(on, include)
         document = {"name": name, "table": table, "on": list(on), "settings": dict(settings or {})}
         self._connection.ask("POST", "/v1/indexes", document, reads=False)
         return RemoteTable(self._connection, name)
