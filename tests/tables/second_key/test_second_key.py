@@ -17,6 +17,7 @@ from lakebed.model.row_filters import SetFilter
 from lakebed.model.state.transactions.schema_changes import AddField, DropField, RenameField, WidenField
 from lakebed.model.state.transactions.view_feeds import EARLIER_MAX
 from lakebed.read.rows import second_key
+from lakebed.read.rows.request import ReadLimits
 from lakebed.read.rows.second_key import TEXT_BYTES_MAX, Values
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
@@ -314,6 +315,21 @@ def test_a_field_that_is_renamed_is_found_by_its_new_name(instance, table):
     assert keys(table, n=5) == [1]
     with raises(Code.ARGUMENT_INVALID):
         table.get(by={"a": 5})
+
+
+def test_rows_without_entries_are_decoded_once(instance, table):
+    put(table, (1, 5, "x"), (2, 6, "y"))
+    fed(instance, "by_a")
+    put(table, (3, 5, "x"))
+    assert keys(table, a=5) == [1, 3]
+    before = READ_CACHE.stats().rows
+    assert table.get(by={"a": 5}).num_rows == 2
+    after = READ_CACHE.stats().rows
+    assert (after.misses, after.hits > before.hits) == (before.misses, True)
+    table.alter(RenameField("a", "n"), AddField("a", "int32"))
+    assert keys(table, n=5) == [1, 3]
+    table.reader.limits = ReadLimits(kept_file_rows=0)
+    assert keys(table, n=5) == [1, 3]
 
 
 def test_long_texts_are_compared_whole(instance):

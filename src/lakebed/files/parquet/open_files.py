@@ -48,8 +48,10 @@ from lakebed.storage.disk_cache import fetched
 ByteRange = tuple[int, int]
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
 
     from lakebed.storage.contract import Storage
     from lakebed.storage.disk_cache import DiskCache
@@ -317,6 +319,17 @@ class OpenFiles:
     def drop(self, *files: DataFile) -> None:
         """Drop everything cached for the files, so that the next use opens them again."""
         self.cache.drop(*map(self._name, files))
+
+    def kept_rows(self, file: DataFile, form: tuple[Hashable, ...], read: Callable[[], pa.Table]) -> pa.Table:
+        """Return rows of a file, kept in the read cache as ``read`` gives them; ``form`` says which, and with what
+        columns.
+        """
+        name = (self._name(file), *form)
+        rows: pa.Table | None = self.cache.get(CacheKind.ROWS, name)
+        if rows is None:
+            rows = read()
+            self.cache.keep(CacheKind.ROWS, name, rows, rows.nbytes)
+        return rows
 
     def _keep(self, opened: OpenFile) -> None:
         size_bytes = _FOOTER_TIMES * opened.file.footer_bytes

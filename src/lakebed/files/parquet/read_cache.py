@@ -5,7 +5,8 @@ Core types: :class:`ReadCache`, bounded in bytes, which evicts the least recentl
 
 * ``files``: decoded footers, and copies of small files from object stores;
 * ``pages``: decoded page indexes;
-* ``rows``: decoded pages of columns, of reads that take few pages;
+* ``rows``: decoded pages of columns, of reads that take few pages, and decoded columns of small files that an index
+  has no entries of;
 * ``filters``: Bloom filters of files that overlap, and where they lie in these files.
 
 Rules: files are immutable, so entries stay valid; an evicted entry is read again, and no result depends on the cache.

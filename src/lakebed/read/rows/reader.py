@@ -123,6 +123,20 @@ class Reader:
         found = self._points.starting_with(state, values, columns, self.limits)
         return None if isinstance(found, TooMuch) else found
 
+    def stored(self, file: DataFile, schema: Schema, names: Sequence[str]) -> Generator[pa.RecordBatch]:
+        """Return all rows of a file as they are stored, with these columns of a schema that has the hidden ones too.
+
+        Those of a small file are kept in the read cache.
+        """
+        planned = QueryPlan((PartitionQuery(0, (ALL_KEYS,), (file,)),), schema)
+        if file.rows > self.limits.kept_file_rows or file.size_bytes > self.limits.kept_file_bytes:
+            with closing(self.scan(planned, names, None)) as batches:
+                yield from batches
+            return
+        form = ("stored", schema.version, *names)
+        rows = self._files.kept_rows(file, form, lambda: self.scan(planned, names, None).read_all().combine_chunks())
+        yield from rows.to_batches()
+
     def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,
         plan: QueryPlan,

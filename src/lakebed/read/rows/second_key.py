@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code, NotRetainedError
 from lakebed.model.checks import shown
-from lakebed.model.keys import ALL_KEYS, EncodedRange, KeyCodec, encode_scalar, iter_ranges, successor
+from lakebed.model.keys import EncodedRange, KeyCodec, encode_scalar, iter_ranges, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import KIND, RowKind
 from lakebed.model.schema import Field, Schema
@@ -379,16 +379,13 @@ class SecondKey(Struct, frozen=True):
         """Return the stored rows of files of keys that may have the values."""
         if not files:
             return
-        raw = raw_state(self.state)
-        kinds = [KIND] if KIND in raw.created.by_name else []
-        names = dict.fromkeys((*raw.created.row_key_names, *(field.name for field in values.fields), *kinds))
-        wanted = {file.id for file in files}
-        found = plan(raw, (ALL_KEYS,))
-        parts = [replace(part, files=tuple(f for f in part.files if f.id in wanted)) for part in found.partitions]
-        planned = replace(found, partitions=tuple(part for part in parts if part.files))
-        with closing(self.reader.scan(planned, list(names), None)) as rows:
-            for batch in rows:
-                yield values.possible(batch)
+        raw = raw_state(self.state).created
+        kinds = [KIND] if KIND in raw.by_name else []
+        names = tuple(dict.fromkeys((*raw.row_key_names, *(field.name for field in values.fields), *kinds)))
+        for file in files:
+            with closing(self.reader.stored(file, raw, names)) as rows:
+                for batch in rows:
+                    yield values.possible(batch)
 
 
 def points_of(keys: Sequence[bytes], ranges: Sequence[EncodedRange]) -> tuple[EncodedRange, ...]:
