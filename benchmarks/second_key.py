@@ -3,10 +3,11 @@
     python -m benchmarks.second_key [--rows 2000000] [--upsert-rows 50000] [--lookups 1000]
 
 A ``latest`` table of ``--rows`` rows with an 8-byte key, a near-unique text of 16 bytes and another is written in one
-commit, and the text is indexed. Each figure is CPU of this process, and the time of a call: a warm ``get``, a warm
-``get(by=)`` with one match, the same while ``--upsert-rows`` rows wait for a refresh, and DuckDB's filter
-on the data files. Then an upsert with and without a refresh of the index, the build against the write of the rows, and
-the bytes of the index.
+commit, in no order, and the text is indexed. Each figure is CPU of this process, and the time of a call: a warm
+``get``, a warm ``get(by=)`` with one match, the same while ``--upsert-rows`` rows wait for a refresh, and DuckDB's
+filter on the data files. Then an upsert with and without a refresh of the index, the build against the write of the
+rows, a build by four tasks against an import of the rows, both in worker processes and with their CPU, and the bytes of
+the index.
 
 Aims: ``get(by=)`` at most twice ``get`` and 50 times faster than DuckDB's filter; an upsert with an index at most 1.6
 times one without.
@@ -15,6 +16,7 @@ times one without.
 from __future__ import annotations
 
 import argparse
+import resource
 import tempfile
 import time
 from collections.abc import Callable, Iterable
@@ -27,10 +29,14 @@ import pyarrow.parquet as pq
 
 import lakebed
 from benchmarks.results import record
-from lakebed.upkeep.index_feed import feed_index
+from lakebed import Pipeline
+from lakebed.jobs.executor import Root
+from lakebed.jobs.tasks import entries_tasks
+from lakebed.upkeep.index_feed import Workers, feed_index
 
 SCHEMA = lakebed.Schema({"k": "int64"}, values={"tag": "string", "v": "string"})
 PEER_LOOKUPS = 20
+PARTS = 4
 
 
 def batch(keys: np.ndarray, seed: int) -> pa.Table:
@@ -56,6 +62,19 @@ def once(call: Callable[[], object]) -> float:
     begin = time.process_time()
     call()
     return time.process_time() - begin
+
+
+def with_workers(lake: lakebed.Instance, call: Callable[[Pipeline], object]) -> float:
+    """Return the CPU seconds of a call of a pipeline with two worker processes, with theirs and their starts."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+
+    def run() -> None:
+        with Pipeline(lake, launcher="in-process[2]", progress=None) as pipeline:
+            call(pipeline)
+
+    here = once(run)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return here + after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def size_of(table: lakebed.Table) -> int:
@@ -84,15 +103,29 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="lakebed-bench-") as folder:
         lake = lakebed.create(str(Path(folder) / "lake"))
         table, plain = (lake.create_table(name, SCHEMA, merge=lakebed.Latest()) for name in ("t", "plain"))
-        rows = batch(np.arange(options.rows), 0)
+        rows = batch(np.random.default_rng(4).permutation(options.rows), 0)
         write_s = once(lambda: table.write(rows))
         plain.write(rows)
         index = lake.create_index("t_by_tag", table="t", on=["tag"])
         build_s = once(lambda: feed_index(index, table))
+        pq.write_table(rows, file := Path(folder) / "rows.parquet")
+        lake.create_table("imported", SCHEMA, merge=lakebed.Latest())
+        import_s = with_workers(lake, lambda pipeline: pipeline.bulk_import("imported", str(file)))
+
+        parts = lake.create_table("parts", SCHEMA, merge=lakebed.Latest())
+        for part in range(PARTS):
+            parts.write(rows.slice(part * options.rows // PARTS, options.rows // PARTS))
+        index_of_parts = lake.create_index("parts_by_tag", table="parts", on=["tag"])
+
+        def build(pipeline: Pipeline) -> None:
+            workers = Workers(entries_tasks(pipeline.executor, Root(lake.url)), lambda: 2)
+            feed_index(index_of_parts, parts, workers=workers, part_rows=options.rows // PARTS)
+
+        by_tasks_s = with_workers(lake, build)
         of_index, of_table = size_of(index), sum(chunk.total_compressed_size for chunk in chunks(table, ("k", "tag")))
         places = np.random.default_rng(1).integers(0, options.rows, options.lookups)
         tags = rows["tag"].take(pa.array(places)).to_pylist()
-        keys = [int(one) for one in places]
+        keys = rows["k"].take(pa.array(places)).to_pylist()
         got = timed(table.get, keys)
         by = timed(lambda tag: table.get(by={"tag": tag}), tags)
         relation = table.to_duckdb()
@@ -115,8 +148,11 @@ def main() -> None:
         upsert = f"upsert of {options.upsert_rows:,} into {rows_text}, with an index and its refresh"
         record(upsert, "CPU s", alone + fed, peer="without", theirs=without, aim=1 / 1.6)
         record("build of an index", "CPU s", build_s, peer="the write of its table", theirs=write_s, aim=0.5)
+        what = "build of an index in worker processes"
+        record(what, "CPU s", by_tasks_s, peer="an import of its table", theirs=import_s, aim=0.5)
         record("size of an index", "MB", of_index / 1e6, peer="its columns", theirs=of_table / 1e6, aim=1 / 1.1)
         print(f"write {write_s:.2f} s CPU, build {build_s:.2f}: {write_s / build_s:.2f} of its rate")
+        print(f"in worker processes: import {import_s:.2f} s CPU, build {by_tasks_s:.2f}: {import_s / by_tasks_s:.2f}")
         print(f"index {of_index:,} bytes, its columns in the table {of_table:,}: {of_index / of_table:.2f} times")
 
 
