@@ -25,6 +25,7 @@ from lakebed.model.type_names import parse_name
 from lakebed.read.rows import datafusion_scan
 from lakebed.read.rows.conditions import And, Comparison, OneOf, Or
 from lakebed.read.rows.page_bounds import BoundedColumns
+from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import telemetry
 from lakebed.table.restricted_table import RestrictedTable
 from tests.tables.read.merging_tables import WAYS, reading_by
@@ -102,6 +103,20 @@ def test_few_pages_are_read_where_values_follow_the_key(lake):
     assert found(table, "v > 3000 AND v < 3003 OR v = 5", limit=2, reverse=True) == [3002, 3001]
     assert found(table, "v < 0") == []
     assert table.explain(where="v < 0").pages == 0
+
+
+def test_many_ranges_are_left_to_a_scan_of_all_rows(lake):
+    """Each range costs as much as a scan of so many bytes; the first one costs what a scan does."""
+    table = table_of(lake, {"v": "int64"})
+    table.write(pa.table({"k": range(ROWS), "v": [n % 1000 for n in range(ROWS)]}))
+    row_bytes = table.state().referenced().popitem()[1].size_bytes // ROWS
+    skipped = ROWS - 6 * 100
+    # Six ranges, with pages between them.
+    for range_rows, pages_out in ((skipped // 5, 54), (skipped // 5 + 1, 0)):
+        table.reader.limits = ReadLimits(narrowed_rows=0, narrowed_bytes=range_rows * row_bytes)
+        assert table.explain(where="v < 50").pages_out_by_bounds == pages_out
+        assert table.explain(where="v < 50 AND k < 1000").pages_out_by_bounds == 9
+        assert len(found(table, "v < 50")) == 6 * 50
 
 
 def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(lake):

@@ -87,14 +87,17 @@ def _fetch(one: tuple[PagedFile, Sequence[ByteRange]]) -> None:
 def passing_ranges(files: Sequence[PagedFile], request: ReadRequest, *, merged: bool) -> list[EncodedRange]:
     """Return the parts of the requested range in which rows of these overlapping files may pass, in key order.
 
-    ``merged``: the rows of a key are merged. It is the range itself if they have more than a share of the rows, or a
-    file has no pages. Counts the pages of keys that are left out.
+    ``merged``: the rows of a key are merged. It is the range itself if they have more than a share of the rows, if
+    there are so many of them that reading all rows costs less, or if a file has no pages. Counts the pages of keys that
+    are left out.
     """
     columns, keys, limits = request.bounded, request.keys, request.limits
     assert columns is not None
     # A merged row may have its values of several partial rows.
     partial = merged and any(file.opened.file.markers for file in files)
-    gap_rows = _gap_rows(files, limits)
+    range_rows = _rows_a_range(files, limits)
+    # Locally, pages between two ranges are read one by one, which costs more than a scan does.
+    gap_rows = range_rows if any(file.is_remote for file in files) else limits.narrowed_rows
     found: list[EncodedRange] = []
     rows = rows_left = pages_left_out = 0
     for file in files:
@@ -116,11 +119,12 @@ def passing_ranges(files: Sequence[PagedFile], request: ReadRequest, *, merged: 
                 high = pages.fences.ends[end - 1]
                 found.append(keys.intersect(EncodedRange(pages.fences.starts[begin], None if high == BEYOND else high)))
             pages_left_out += len(inside)
-    if rows_left > limits.narrowed_share * rows:
+    ranges = list(iter_ranges(found))
+    if rows_left > limits.narrowed_share * rows or (len(ranges) - 1) * range_rows > rows - rows_left:
         return [keys]
     if files:
         files[0].statistics.pages_by_bounds += pages_left_out
-    return list(iter_ranges(found))
+    return ranges
 
 
 def _passing(  # noqa: PLR0913 - which row group of which file, and for what
@@ -173,10 +177,8 @@ def _runs(passes: Truths, firsts: Any, gap_rows: int) -> Iterator[tuple[int, int
     yield begin, runs[-1][1]
 
 
-def _gap_rows(files: Sequence[PagedFile], limits: ReadLimits) -> int:
-    """Return between how many rows one more range is worth it."""
-    if not any(file.is_remote for file in files):
-        return limits.narrowed_rows
+def _rows_a_range(files: Sequence[PagedFile], limits: ReadLimits) -> int:
+    """Return how many rows have to be skipped so that one more range is worth it."""
     size_bytes = sum(file.opened.file.size_bytes for file in files)
     row_bytes = max(1, size_bytes // max(1, sum(file.opened.file.rows for file in files)))
     return max(limits.narrowed_rows, limits.narrowed_bytes // row_bytes)
