@@ -109,7 +109,7 @@ class Invocation:
 
             sent = SENT.last_hour()
             logging.getLogger("lakebed.storage").info(
-                "%d puts and %d gets requested; the cache on disk saved %d, of %s",
+                "requested: %d puts and lists, %d gets; the cache on disk saved %d, of %s",
                 *(sent.puts, sent.gets, USE.hits, size_text(USE.hit_bytes)),
             )
 

@@ -146,13 +146,14 @@ def listed_objects(clients: Clients, prefix: str, url: str, offset: str | None =
     """
     import obstore
 
+    # One request for each page, which is counted once: only the last page is short.
     with explained("list", url):
         pages = iter(obstore.list(clients.retrying, prefix or None, offset=offset, chunk_size=_LIST_CHUNK))
-    while True:
+        page = next(pages, ())
+    yield from page
+    while len(page) == _LIST_CHUNK:
         with explained("list", url):
-            page = next(pages, None)
-        if page is None:
-            return
+            page = next(pages, ())
         yield from page
 
 

@@ -199,7 +199,9 @@ def test_a_command_logs_what_the_cache_saved(cache, caplog):
         Invocation(owns_process=True).log_requests()
         assert not caplog.records
         Invocation(owns_process=True, verbosity=1).log_requests()
-    assert re.fullmatch(r"\d+ puts and \d+ gets requested; the cache on disk saved \d+, of .+", caplog.messages[0])
+    assert re.fullmatch(
+        r"requested: \d+ puts and lists, \d+ gets; the cache on disk saved \d+, of .+", caplog.messages[0]
+    )
 
 
 @pytest.mark.parametrize(

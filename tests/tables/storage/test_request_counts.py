@@ -5,6 +5,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.clock import random_token
 from lakebed.server.service.service import Service
+from lakebed.storage import connect
 from lakebed.storage.client_errors import SENT, RequestCounts, SentRequests
 from tests.clocks import set_clock
 
@@ -31,6 +32,16 @@ def test_what_no_longer_counts_takes_no_memory(monkeypatch):
         counts.add("read")
     assert counts.last_hour() == SentRequests(0, 60)
     assert len(counts._gets) == 60
+
+
+def test_a_listing_is_counted_by_its_pages():
+    storage = connect(f"memory://{random_token()}")
+    for number in range(1001):
+        storage.replace(f"d/{number:04d}", b"")
+    for prefix, found, pages in (("d", 1001, 2), ("none", 0, 1)):
+        before = SENT.last_hour()
+        assert len(list(storage.list(prefix))) == found
+        assert SENT.last_hour() == SentRequests(before.puts + pages, before.gets)
 
 
 def test_every_request_to_a_store_is_counted_and_priced():
