@@ -24,7 +24,7 @@ of the warm job, medians and ranges; ratios are medians over rounds, between sid
 Core-seconds are those of the whole process tree, JVM and workers included: on a machine with other load they are more
 reliable than wall time. Peak memory is the maximum of the resident memory in /proc, read four times a second.
 
-delta-rs and the generator of TPC-H run in an environment made with pip, if this one does not have them.
+delta-rs runs in an environment made with pip.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ import pyarrow.parquet as pq
 from benchmarks.iceberg_ordered import peers as iceberg_peers
 from benchmarks.results import record
 from benchmarks.row_kinds import KINDS
+from benchmarks.tpch_queries import make_data
 from benchmarks.turns import Found, core_seconds, in_turns, measured, python_with, ratio, spread
 
 KEYS = {"rows": (["key"], ["ts"]), "lineitem": (["l_orderkey"], ["l_linenumber"])}
@@ -66,7 +67,7 @@ IMPORTS = ("lakebed", "here")
 
 EVEN_KINDS = ("hex", "prefix", "integer")
 
-PEERS = ("deltalake", "tpchgen-cli", "numpy", "psutil", "pyarrow")
+PEERS = ("deltalake", "numpy", "psutil", "pyarrow")
 
 LINEITEM_SETTINGS = {"memory_limit_bytes": 256 * 1024 * 1024}
 LINEITEM_HEAP = "1g"
@@ -270,10 +271,7 @@ def make_csv(source: Path, folder: Path) -> None:
 
 def make_lineitem(folder: Path, scale: float) -> None:
     """Make some files of the table, each of a part of its orders."""
-    generator = peers().parent / "tpchgen-cli"
-    parts = max(2, round(scale * 2))
-    options = ["-s", str(scale), "--tables=lineitem", f"--parts={parts}", f"--output-dir={folder}"]
-    subprocess.run([generator, "parquet", *options], check=True, stdout=subprocess.DEVNULL)
+    make_data(folder, scale, "--tables=lineitem", f"--parts={max(2, round(scale * 2))}")
 
 
 def resident_mib(root: psutil.Process) -> float:
