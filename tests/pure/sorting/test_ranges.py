@@ -197,3 +197,13 @@ def test_many_rows_are_sorted_stably(kind):
             for n in batch.column("n").to_pylist()
         ]
         assert found == wanted
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 2**16 - 1, 2**16, 2**16 + 1])
+def test_there_may_be_any_number_of_ranges(count):
+    schema = Schema({"k": "int64"}, {}, VALUE)
+    ranges = KeyRanges(schema.row_key, tuple(schema.codec.encode((number,)) for number in range(1, count)))
+    keys = [(number,) for number in (count - 1, 0, count // 2, count + 5, 1, -7)]
+    pieces = [(number, piece.column("k").to_pylist()) for number, piece in divide(chunk_of(schema, keys, 0, 9), ranges)]
+    assert pieces == [(0, [0, -7]), (1, [1]), (count // 2, [count // 2]), (count - 1, [count - 1, count + 5])]
+    assert len(ranges) == count

@@ -34,6 +34,11 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Field
 
 WORD_BYTES = 8
+
+ROW_BYTES = 120
+"""Rows are sorted and divided in chunks of a row for every so many bytes of the memory limit: words and positions take
+30 to 40 bytes a row, which is more than rows of few columns have."""
+
 _WORD_BITS = 64
 
 _READ_ALL = 4

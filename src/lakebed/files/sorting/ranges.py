@@ -36,9 +36,7 @@ if TYPE_CHECKING:
     from lakebed.model.arrays import Integers
     from lakebed.model.schema import Field, Schema
 
-RANGES_MAX = 2**16
-
-Numbers = np.ndarray[Any, np.dtype[np.uint16]]
+Numbers = np.ndarray[Any, np.dtype[np.unsignedinteger[Any]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class KeyRanges:
     """Ranges of keys, numbered in their order: ``cuts`` ascend, and each begins a range.
 
     A cut is a bound of the keys of ``fields`` (:class:`~lakebed.model.keys.KeyCodec`): the encoding of a key or of its
-    first fields, or a separator between keys. At most :data:`RANGES_MAX` ranges.
+    first fields, or a separator between keys.
     """
 
     fields: tuple[Field, ...]
@@ -67,8 +65,8 @@ class KeyRanges:
         return bisect_right(self.cuts, key)
 
     def numbers(self, rows: pa.RecordBatch) -> Numbers:
-        """Return the range of each row."""
-        found = np.zeros(rows.num_rows, np.uint16)
+        """Return the range of each row, in the narrowest type: NumPy sorts up to 16 bits by counting."""
+        found: Numbers = np.zeros(rows.num_rows, np.min_scalar_type(len(self.cuts)))
         if not self.cuts or not rows.num_rows:
             return found
         keys = key_words(rows, self.fields)
@@ -116,10 +114,10 @@ class _RangeSearch:
 
 
 def _by_value(values: Integers) -> Iterator[tuple[int, Integers]]:
-    """Return each of the values below 2^16, with where it is."""
+    """Return each of the values, which are not negative, with where it is."""
     if not len(values):
         return
-    order = np.argsort(values.astype(np.uint16), kind="stable")
+    order = np.argsort(values.astype(np.min_scalar_type(int(values.max()))), kind="stable")
     ordered = values[order]
     edges = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]
     for begin, end in pairwise(edges):
@@ -139,8 +137,7 @@ def divide(chunk: pa.Table, ranges: KeyRanges) -> Iterator[tuple[int, pa.RecordB
     numbers = ranges.numbers(rows)
     ends = np.cumsum(np.bincount(numbers, minlength=len(ranges))).tolist()
     if (numbers[1:] < numbers[:-1]).any():
-        kind = np.uint8 if len(ranges) <= 2**8 else np.uint16
-        rows = rows.take(pa.array(np.argsort(numbers.astype(kind), kind="stable")))
+        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
     begin = 0
     for number, end in enumerate(ends):
         if end > begin:

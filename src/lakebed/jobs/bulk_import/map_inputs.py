@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 MAP_SHARE = 3
-"""A map task takes a third of the memory limit in uncompressed Parquet: about one chunk of the sort, so that a reducer
-gets one piece of it and merges few of them."""
+"""A map task takes a third of the memory limit in uncompressed Parquet: few chunks, so that a reducer gets few pieces
+of it."""
 
 TASK_BYTES_MIN = 16 * 1024 * 1024
 """A map task takes at least this much, uncompressed, even if cores are idle: some 200,000 rows, which it sorts in the
@@ -149,12 +149,8 @@ def _first(value: Any, codec: KeyCodec) -> bytes | None:
 
 def native_chunks(task: FileGroups, shuffle: Shuffle, conformer: Conformer) -> Iterator[pa.Table]:
     """Return the rows of the row groups of a map task, in chunks."""
-    from lakebed.files.parquet.file_writer import as_schema
-    from lakebed.files.parquet.sizes import gather
-
     encoder = RowEncoder(conformer, shuffle.merge)
-    rows = (encoder.conform(batch, url) for batch, url in read_task(task, shuffle))
-    return gather((as_schema(batch, conformer.schema) for batch in rows), 2**31 - 1, shuffle.chunk_bytes)
+    return shuffle.chunks(encoder.conform(batch, url) for batch, url in read_task(task, shuffle))
 
 
 def source_rows(task: FileGroups, shuffle: Shuffle) -> Iterator[SourceRows]:
@@ -315,10 +311,7 @@ def staged_input(files: Sequence[NewFile], cores: int) -> MapInput:
 
 def staged_chunks(file: DataFile, shuffle: Shuffle) -> Iterator[pa.Table]:
     """Return the rows of a staged file, in chunks. Raises DamagedError if it is not what was written."""
-    from lakebed.files.parquet.file_writer import as_schema
-    from lakebed.files.parquet.sizes import gather
     from lakebed.write.run import sent_rows
 
-    stored = sent_rows(shuffle.place.connect(), shuffle.table_id, file, shuffle.memory_limit_bytes)
-    # Parquet stores seconds as milliseconds; boundaries are keys of the schema's own types.
-    return gather((as_schema(batch, shuffle.layout.schema) for batch in stored), 2**31 - 1, shuffle.chunk_bytes)
+    # Parquet stores seconds as milliseconds; the chunks have the schema's own types, as boundaries do.
+    return shuffle.chunks(sent_rows(shuffle.place.connect(), shuffle.table_id, file, shuffle.memory_limit_bytes))

@@ -61,7 +61,7 @@ ACCOUNT = -1
 """The chunk number of the piece that is a map task's account."""
 
 CHUNK_SHARE = 4
-"""A chunk is held twice while it is divided, beside the piece that is sent and 24 bytes a row."""
+"""A chunk is held three times at most while it is divided."""
 
 
 def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
@@ -99,10 +99,15 @@ class Shuffle:
         keyed = whole_key(self.layout.schema, self.merge)
         return KeyRanges(keyed.row_key, tuple(sorted({*self.boundaries, *self.cuts})))
 
-    @property
-    def chunk_bytes(self) -> int:
-        """The size of a chunk in memory."""
-        return self.memory_limit_bytes // CHUNK_SHARE
+    def chunks(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+        """Return the rows of a map task in chunks, each not empty."""
+        from lakebed.files.parquet.file_writer import as_schema
+        from lakebed.files.parquet.sizes import gather
+        from lakebed.files.sorting.key_words import ROW_BYTES
+
+        limit = self.memory_limit_bytes
+        rows = (as_schema(batch, self.layout.schema) for batch in batches)
+        return gather(rows, max(1, limit // ROW_BYTES), limit // CHUNK_SHARE)
 
 
 Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
