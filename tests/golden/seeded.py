@@ -78,7 +78,7 @@ class _WorkerHere:
 
     is_alive = True
 
-    def __init__(self, module, scratch):
+    def __init__(self, module, scratch, variables):
         """Accepts the arguments of a worker process."""
 
     def send(self, message):
