@@ -33,6 +33,7 @@ from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.sizes import gather
 from lakebed.files.sorting.ranges import KeyRanges, divide, sorted_range
+from lakebed.model.arrays import of_integers
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import KIND, merge_schema, visible_schema
@@ -195,6 +196,6 @@ class RangeSort:
         for batch in self._rows(pieces):
             wanted = np.arange((step // 2 - passed) % step, batch.num_rows, step)
             passed += batch.num_rows
-            sampled += codec.encode_columns(batch.select(self._schema.sort_names).take(pa.array(wanted))).to_pylist()
+            sampled += codec.encode_columns(batch.select(self._schema.sort_names).take(of_integers(wanted))).to_pylist()
         sampled.sort()
         return [sampled[len(sampled) * part // parts] for part in range(parts)]

@@ -30,6 +30,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.files.sorting.key_words import WORD_BYTES, KeyWords, ascending, key_words
+from lakebed.model.arrays import of_integers
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ def divide(chunk: pa.Table, ranges: KeyRanges) -> Iterator[tuple[int, pa.RecordB
     numbers = ranges.numbers(rows)
     ends = np.cumsum(np.bincount(numbers, minlength=len(ranges))).tolist()
     if (numbers[1:] < numbers[:-1]).any():
-        rows = rows.take(pa.array(np.argsort(numbers, kind="stable")))
+        rows = rows.take(of_integers(np.argsort(numbers, kind="stable")))
     begin = 0
     for number, end in enumerate(ends):
         if end > begin:
@@ -161,7 +162,7 @@ def sorted_range(
     # All keys between two bounds begin with what both begin with.
     agreed = sum(1 for _ in takewhile(bool, map(eq, keys.min, keys.max or b"")))
     order = ascending(key_words(rows, fields), agreed)
-    places = pa.array(order)
+    places = of_integers(order)
     for begin in range(0, len(places), batch_rows):
         yield rows.take(places.slice(begin, batch_rows))
 

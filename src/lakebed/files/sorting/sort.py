@@ -33,6 +33,7 @@ from lakebed.files.parquet.layout import Layout, SortedFile
 from lakebed.files.parquet.sizes import gather
 from lakebed.files.sorting.key_words import ROW_BYTES, ascending, key_words
 from lakebed.files.sorting.merge_inputs import write_spill
+from lakebed.model.arrays import of_integers
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.row_kinds import KIND, merge_schema, visible_schema
 from lakebed.storage.disk_space import scratch_folder
@@ -159,7 +160,7 @@ def _gathered(chunk: pa.Table, schema: Schema) -> Iterator[pa.RecordBatch]:
         list(threads.map(partial(_copy_into_one_piece, columns), range(len(columns))))
     rows = pa.RecordBatch.from_arrays(columns, schema=stored)
     del columns
-    order = pa.array(ascending(key_words(rows, [schema.by_name[name] for name in schema.sort_names])))
+    order = of_integers(ascending(key_words(rows, [schema.by_name[name] for name in schema.sort_names])))
     for begin in range(0, len(order), batch_rows):
         yield rows.take(order.slice(begin, batch_rows))
 
