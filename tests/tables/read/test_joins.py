@@ -158,3 +158,14 @@ def test_a_statement_beyond_the_limit_of_disk_space_says_so():
     with pytest.raises(Exception, match="max_temp_directory_size") as raised:
         context.sql("SELECT value FROM range(1000000) ORDER BY value DESC").to_arrow_table()
     assert failed(raised.value).code is Code.TEMPORARY_STORAGE_FAILED
+
+
+def test_columns_of_a_statement_that_starts_again_are_those_that_were_announced():
+    lake = lakebed.create(f"memory://{random_token()}")
+    count = 300_000
+    table = lake.create_table("t", Schema({"id": "int64"}, values={"b": "int64"}))
+    table.write(pa.table({"id": pa.array(range(count)), "b": pa.array(range(count))}))
+    statement = "SELECT l.id, r.b FROM t l LEFT JOIN t r ON l.id = r.id AND l.id < r.id + r.b"
+    with lake.sql_engine()[0].run(statement, POOL_BYTES) as rows:
+        assert not rows.schema.field("id").nullable
+        assert {batch.schema for batch in rows} == {rows.schema}

@@ -117,12 +117,14 @@ class PlannedStatement:
     def _rows(self, running: _StartedPlan | None) -> Generator[pa.RecordBatch]:
         """Return the rows of a running statement, or of one that was started again with joins that spill."""
         assert running is not None
+        # Of tables made nullable, the columns would be as well.
+        schema = running.schema
         options = {**running.options, **_SPILLING_JOINS}
         for wait_s in _WAITS_S if JOIN in self.plan_text else ():
             held: list[pa.RecordBatch] = []
             size_bytes = 0
             try:
-                for batch in batches_of(running.stream, running.schema, self.read):
+                for batch in batches_of(running.stream, schema, self.read):
                     held.append(batch)
                     size_bytes += batch.nbytes
                     if size_bytes > self.held_bytes:
@@ -143,7 +145,7 @@ class PlannedStatement:
             running = None
             clock.sleep(wait_s)
             running = self._started(options)
-        yield from batches_of(running.stream, running.schema, self.read)
+        yield from batches_of(running.stream, schema, self.read)
 
 
 @dataclass(frozen=True, slots=True)
