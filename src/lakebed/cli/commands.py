@@ -162,7 +162,7 @@ _COMMANDS = (
     ),
     ("remove", "write:remove", "Remove the rows of key ranges; asks for the table's name first."),
     ("restore", "versions:restore", "Restore the rows of an older version; asks for the table's name first."),
-    ("import", "write:import_rows", "Add large files at once, on Spark."),
+    ("import", "write:import_rows", "Add large files at once."),
     ("attach", "write:attach", "Add sorted Parquet files as they are."),
     (
         "migrate",
@@ -174,7 +174,7 @@ _COMMANDS = (
     ("requests list", "maintenance:list_requests", "List open requests, and the last that were rejected."),
     ("requests drop", "maintenance:drop_requests", "Drop open requests."),
     ("ingest", "maintenance:ingest", "Carry out open requests that are due."),
-    ("maintain", "maintenance:maintain", "Ingest, compact, split, join and collect garbage, as far as due."),
+    ("maintain", "maintenance:maintain", "Ingest, compact, split, join, publish and collect garbage, as far as due."),
     ("serve", "serve:serve", "Maintain all tables, answer queries over HTTP, and serve pages."),
     (
         "token create",

@@ -544,7 +544,7 @@ def _telling_repairs(change: VersionChange) -> Iterator[None]:
             f"version {change.version} repaired rows that cannot be read as they were before, so its changes are not "
             f"known: read the rows of that version, and the changes since version {change.version}; refresh a view "
             f"anew ({error.message})"
-        ) from error
+        ) from error.__cause__
 
 
 def _key_batches(batches: Iterable[pa.RecordBatch], schema: Schema, keys_max: int) -> Iterator[list[bytes]]:
