@@ -185,6 +185,10 @@ def test_many_rows_are_sorted_stably(kind):
     wanted = sorted(range(MANY), key=encoded.__getitem__)
     ordered = [encoded[n] for n in wanted]
     cuts = tuple(sorted({ordered[at] for at in range(0, MANY, MANY // 100)}))
+    # Rows may be a slice of others.
+    (rows,) = chunk_of(schema, keys, 0, MANY).to_batches()
+    numbers = KeyRanges(codec.fields, cuts).numbers(rows.slice(MANY // 2))
+    assert numbers.tolist() == [bisect_right(cuts, key) for key in encoded[MANY // 2 :]]
     for ranges in (KeyRanges(codec.fields), KeyRanges(codec.fields, cuts)):
         pieces = list(divide(chunk_of(schema, keys, 0, MANY), ranges))
         assert [number for number, piece in pieces for _ in range(piece.num_rows)] == [
