@@ -30,8 +30,6 @@ from lakebed.upkeep.export.query_result import Execute as Query
 from lakebed.upkeep.export.query_result import QueryTask, run_query_task
 from lakebed.upkeep.export.run import Execute as Export
 from lakebed.upkeep.export.run import run_export_task
-from lakebed.upkeep.index_feed import Execute as Entries
-from lakebed.upkeep.index_feed import run_entries_task
 from lakebed.upkeep.ingest_jobs import Execute as Ingest
 from lakebed.upkeep.ingest_jobs import Ingested, IngestTarget, IngestTask, JobPart, run_ingest_task
 from lakebed.upkeep.retention.erasure.run import Execute as Search
@@ -45,6 +43,7 @@ from lakebed.write.run import TaskResult
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import Source
+    from lakebed.upkeep.index_feed import Execute as Entries
 
 T = TypeVar("T")
 
@@ -93,6 +92,9 @@ def merge_tasks(executor: Executor, place: Root, progress: Callback | None, rows
 
 def entries_tasks(executor: Executor, place: Root) -> Entries:
     """Return what runs the tasks of one feed of an index."""
+    # The engine, which other operations do without.
+    from lakebed.upkeep.index_feed import run_entries_task
+
     return _execution(executor, partial(_in_scratch, run_entries_task, (place,)), _FILES, lambda: None)
 
 

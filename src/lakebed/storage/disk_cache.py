@@ -21,7 +21,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 import stat
 import threading
 from contextlib import contextmanager, suppress
@@ -176,6 +175,9 @@ class DiskCache:
                     try:
                         os.link(path, new, follow_symlinks=False)
                     except OSError:  # on another file system
+                        # The compression that it imports is 2 ms of a lookup by a new process.
+                        import shutil
+
                         shutil.copyfile(path, new, follow_symlinks=False)
 
     # -- the folder -----------------------------------------------------------------------------------------------

@@ -24,7 +24,8 @@ def storage(tmp_path):
 class Clock:
     def __init__(self, monkeypatch):
         self.passed = 0.0
-        began, now = clock.monotonic_s(), clock.now()
+        # Whole seconds, so that sums are exact, however long this machine has been on.
+        began, now = float(int(clock.monotonic_s())), clock.now()
         set_clock(
             monkeypatch, monotonic_s=lambda: began + self.passed, now=lambda: now + dt.timedelta(seconds=self.passed)
         )
