@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lakebed.model.operations import OPERATIONS, TableOperation, operations_named
+from lakebed.model.operations import TableOperation, operations_named
 
 ROOT = Path(__file__).parents[2]
 
@@ -101,7 +101,7 @@ def test_a_public_module_that_moved_is_found_by_its_old_name_with_a_warning():
     assert missing.stderr.endswith("ModuleNotFoundError: No module named 'lakebed.server.service.nothing'\n")
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", ["ingest", "compaction", "splitting", "refresh", "gc"])
 def test_an_operation_that_was_the_member_of_an_enum_is_found_with_a_warning(name):
     said = f"^TableOperation.{name.upper()} is now '{name}'; the old name goes with the next release$"
     with pytest.warns(DeprecationWarning, match=said) as warned:

@@ -254,7 +254,7 @@ def frames_of(executor: Executor, what: str, instead: str = "") -> SparkFrames:
     """Return the executor's frames. Raises UsageError if it has none: what needs Spark, and what to do."""
     if executor.frames is not None:
         return executor.frames
-    remedy = "leave out the launcher" if find_spec("pyspark") else "pip install 'lakebed[spark]'"
+    remedy = "leave out the launcher" if find_spec("pyspark") else "pip install 'lakebed[spark]', which has pyspark"
     without = f"{what} needs Spark, and the pipeline's tasks run in {executor.name}"
     raise Code.SPARK_REQUIRED(f"{without}: {remedy}{instead and f', or {instead}'}")
 

@@ -61,7 +61,7 @@ def test_a_merge_task_arrives():
         (FILES, tuple[NewFile, ...]),
         ((ExportedFile("part-1", 3, 40, "ab"),), tuple[ExportedFile, ...]),
         (Staged(5, FILES, RejectedRows(2, ("a", "b"))), Staged),
-        (Reduced(FILES, {7: Account(3, 3, "ab", 2, ((0, 1, "cd"),))}), Reduced),
+        (Reduced(FILES, {7: Account(3, "ab", 2, ((0, 1, "cd"),))}), Reduced),
     ],
     ids=["sent", "exported", "staged", "reduced"],
 )
