@@ -278,9 +278,12 @@ class Maintenance:
             return run.reported(publish(self.table, raw=raw))
 
     def publish_latest(self) -> PublishReport | Unpublished:
-        """Publish the latest version if the table has the setting; why that was not possible is in the report."""
+        """Publish the latest version if the table has the setting; why that was not possible is in the report.
+
+        An index has the setting of its instance, and is not read by engines either.
+        """
         table = self.table
-        if table.settings_in_force().publish is Publish.NONE:
+        if table.settings_in_force().publish is Publish.NONE or table.state().is_index:
             return Unpublished(table.name, None)
         try:
             return self.publish()

@@ -89,10 +89,13 @@ def new_view(  # noqa: PLR0913 - what a view is made of
 ) -> CreateTable:
     """Return the creation of a view with the columns of the query, of which some are the row key and the sort key.
 
-    Raises UsageError for a query that cannot feed a view, or whose groups the merge mode cannot combine.
+    Raises UsageError for a query that cannot feed a view, or whose groups the merge mode cannot combine; NotFoundError
+    if the source is an index.
     """
     from lakebed.engine.row_query import RowQuery
 
+    if source.is_index:
+        raise Code.INDEX_NOT_READ("an index is not read itself: make the view of its table", table=source.table)
     known = source.created
     query = RowQuery(select, known.arrow)
     query.check_merge({*row_key, *sort_key}, merge)

@@ -25,8 +25,7 @@ def table_document(table: Table, *, online: bool, paused: Iterable[str]) -> dict
     """Return the latest version, as JSON values; rows are an estimate between two bounds unless ``exact``."""
     state = table.state()
     rows, error_rows = table_rows(state)
-    is_index = state.view is not None and state.view.index is not None
-    if not is_index and (state.filter_version or not state.merge.keeps_all):
+    if not state.is_index and (state.filter_version or not state.merge.keeps_all):
         # The files have other rows than the table.
         counted = table.at(version=state.version).count()
         rows, error_rows = counted.rows, counted.error_rows

@@ -140,3 +140,22 @@ def test_a_service_publishes_at_most_once_in_its_period(tmp_path: Path) -> None:
         wait_for(lambda: service.status().table("t").version == table.version)  # type: ignore[union-attr]
         wait_for(lambda: service.status().table("t").published_lag == 1)  # type: ignore[union-attr]
         assert published(table) == table.version - 1
+
+
+def test_an_index_is_not_published(tmp_path: Path) -> None:
+    """It has the setting of its instance; engines would read entries of rows that are gone."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    lake.set(publish="iceberg")
+    table = lake.create_table("t", SCHEMA)
+    table.write(rows(0, 10))
+    index = lake.create_index("i", table="t", on=["v"])
+    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        pipeline.refresh("i")
+        assert pipeline.maintain("i").others == ()
+        assert [one.name for one in lakebed.status(lake).tables if one.published is not None] == ["t"]
+        with raises(Code.INDEX_NOT_READ):
+            pipeline.publish("i")
+    with Service(lake) as service:
+        wait_for(lambda: published(table) == table.version)
+        assert service.published() == {table.id}
+    assert published(index) == 0

@@ -281,6 +281,8 @@ def test_values_that_no_read_takes_are_refused_with_the_remedy(instance, table):
             read()
     with raises(Code.INDEX_NOT_READ):
         instance.sql("SELECT * FROM by_a")
+    with raises(Code.INDEX_NOT_READ):
+        instance.create_view_table("of_index", source="by_a", select="SELECT a, k FROM source", row_key=["a"])
     listed = instance.sql("SELECT DISTINCT table_name FROM information_schema.columns").read_all().to_pylist()
     assert listed == [{"table_name": "t"}]
     with raises(Code.VIEW_READ_ONLY):

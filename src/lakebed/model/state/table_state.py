@@ -229,6 +229,11 @@ class TableState(Struct, frozen=True, dict=True):
             raise Code.STATE_INCONSISTENT(f"the log of table {self.table or '?'} does not begin with its creation")
         return self.schemas[-1]
 
+    @property
+    def is_index(self) -> bool:
+        """Whether the rows are the entries of an index."""
+        return self.view is not None and self.view.index is not None
+
     @cached_property
     def visibility(self) -> Visibility:
         """The rows that the table's filter and age-off show."""

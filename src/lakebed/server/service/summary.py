@@ -77,5 +77,5 @@ def summarise(state: TableState, settings: Settings, *, online: bool) -> TableSu
         ages=state.row_filter.age_field != 0,
         source=None if state.view is None else state.view.table,
         fed=0 if state.view is None else state.view.version,
-        published=settings.publish in ICEBERG_FORMATS,
+        published=settings.publish in ICEBERG_FORMATS and not state.is_index,
     )

@@ -51,7 +51,7 @@ class ProposeFilter(Struct, frozen=True):
 
     def resolve(self, state: TableState) -> ChangeFilter | Repeated | Rejected:
         """Return the filter with all changes made, if the latest schema and the merge mode allow it."""
-        if state.view is not None and state.view.index is not None:
+        if state.is_index:
             text = "an index has the entries of all rows of its table, and hides none; set the filter of the table"
             return Rejected(Code.FILTER_CHANGE_REJECTED, text)
         schema = state.created

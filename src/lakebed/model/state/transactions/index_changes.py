@@ -35,7 +35,7 @@ class AddIndex(StoredAsIs, frozen=True, tag="add_index"):
         added = TableIndex(self.index, self.fields)
         if added in state.indexes:
             return Repeated(state.version)
-        if state.view is not None and state.view.index is not None:
+        if state.is_index:
             return Rejected(Code.INDEX_UNFIT, "the table is an index itself: make another index of its table")
         schema = state.created
         names = {field.id: field.name for field in schema.fields}
