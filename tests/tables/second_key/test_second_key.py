@@ -330,8 +330,21 @@ def test_rows_without_entries_are_decoded_once(instance, table):
     assert (after.misses, after.hits > before.hits) == (before.misses, True)
     table.alter(RenameField("a", "n"), AddField("a", "int32"))
     assert keys(table, n=5) == [1, 3]
-    table.reader.limits = ReadLimits(kept_file_rows=0)
+    table.reader.limits = ReadLimits(kept_rows_bytes=0)
     assert keys(table, n=5) == [1, 3]
+
+
+def test_late_rows_are_kept_within_a_bound_of_decoded_bytes(instance):
+    """The same long text in all rows of a file takes few bytes there, and many once it is decoded."""
+    table = instance.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
+    instance.create_index("by_b", table="t", on=["b"])
+    fed(instance, "by_b")
+    table.write(pa.table({"k": range(1000), "b": ["b" * 10_000] * 1000}))
+    assert sum(file.size_bytes for file in table.state().referenced().values()) < 100_000
+    table.reader.limits = ReadLimits(kept_rows_bytes=1_000_000)
+    assert table.count(by={"b": "b" * 10_000}).rows == 1000
+    kept = [one for (_, name), one in READ_CACHE._entries.items() if "stored" in name]
+    assert all(size_bytes <= 1_000_000 for _, size_bytes in kept)
 
 
 def test_long_texts_are_compared_whole(instance):

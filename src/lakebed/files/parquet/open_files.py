@@ -320,16 +320,14 @@ class OpenFiles:
         """Drop everything cached for the files, so that the next use opens them again."""
         self.cache.drop(*map(self._name, files))
 
-    def kept_rows(self, file: DataFile, form: tuple[Hashable, ...], read: Callable[[], pa.Table]) -> pa.Table:
-        """Return rows of a file, kept in the read cache as ``read`` gives them; ``form`` says which, and with what
-        columns.
-        """
-        name = (self._name(file), *form)
-        rows: pa.Table | None = self.cache.get(CacheKind.ROWS, name)
-        if rows is None:
-            rows = read()
-            self.cache.keep(CacheKind.ROWS, name, rows, rows.nbytes)
+    def kept_rows(self, file: DataFile, form: tuple[Hashable, ...]) -> pa.Table | None:
+        """Return rows of a file from the read cache; ``form`` says which, and with what columns. None: not kept."""
+        rows: pa.Table | None = self.cache.get(CacheKind.ROWS, (self._name(file), *form))
         return rows
+
+    def keep_rows(self, file: DataFile, form: tuple[Hashable, ...], rows: pa.Table) -> None:
+        """Keep rows of a file for :meth:`kept_rows`."""
+        self.cache.keep(CacheKind.ROWS, (self._name(file), *form), rows, rows.nbytes)
 
     def _keep(self, opened: OpenFile) -> None:
         size_bytes = _FOOTER_TIMES * opened.file.footer_bytes

@@ -126,16 +126,26 @@ class Reader:
     def stored(self, file: DataFile, schema: Schema, names: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Return all rows of a file as they are stored, with these columns of a schema that has the hidden ones too.
 
-        Those of a small file are kept in the read cache.
+        They are kept in the read cache if they are few bytes.
         """
-        planned = QueryPlan((PartitionQuery(0, (ALL_KEYS,), (file,)),), schema)
-        if file.rows > self.limits.kept_file_rows or file.size_bytes > self.limits.kept_file_bytes:
-            with closing(self.scan(planned, names, None)) as batches:
-                yield from batches
-            return
         form = ("stored", schema.version, *names)
-        rows = self._files.kept_rows(file, form, lambda: self.scan(planned, names, None).read_all().combine_chunks())
-        yield from rows.to_batches()
+        known = self._files.kept_rows(file, form)
+        if known is not None:
+            yield from known.to_batches()
+            return
+        planned = QueryPlan((PartitionQuery(0, (ALL_KEYS,), (file,)),), schema)
+        # Decoded bytes: a small file may have the same long text in each of its rows.
+        kept, size_bytes, bytes_max = [], 0, self.limits.kept_rows_bytes
+        with closing(self.scan(planned, names, None)) as batches:
+            for batch in batches:
+                size_bytes += batch.nbytes
+                if size_bytes <= bytes_max:
+                    kept.append(batch)
+                else:
+                    kept.clear()
+                yield batch
+            if size_bytes <= bytes_max:
+                self._files.keep_rows(file, form, pa.Table.from_batches(kept, batches.schema).combine_chunks())
 
     def scan(  # noqa: PLR0913 - one call has all options of a scan
         self,

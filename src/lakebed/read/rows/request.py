@@ -146,9 +146,8 @@ class ReadLimits(Struct, frozen=True):
     feed_keys_bytes: int = 16 * 1024 * 1024
     """The keys that a change feed looks up at once, and about the bytes of their rows."""
 
-    kept_file_rows: int = 250_000
-    kept_file_bytes: int = 8 * 1024 * 1024
-    """A file with fewer rows and bytes is small: those of its columns that reads by other fields search are kept."""
+    kept_rows_bytes: int = 16 * 1024 * 1024
+    """The columns of a file that reads by other fields search are kept if they are as many decoded bytes at most."""
 
     merged_alone: int = 4
     """Batches that are merged before a thread is started to read ahead: small reads have no more."""
