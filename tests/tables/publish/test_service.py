@@ -159,3 +159,18 @@ def test_an_index_is_not_published(tmp_path: Path) -> None:
         wait_for(lambda: published(table) == table.version)
         assert service.published() == {table.id}
     assert published(index) == 0
+
+
+def test_a_publication_that_fails_is_tried_again_within_its_period(tmp_path: Path) -> None:
+    lake = lakebed.create(str(tmp_path / "lake"))
+    merge = lakebed.Aggregate({"v": "max", "at": "max"})
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=merge)
+    lake.pause("t", "compaction")
+    for start in (0, 5):
+        table.write(rows(start, 10))
+    periods = {**default_periods(), "publication": 3600.0}
+    with Service(lake, limits=ServiceLimits(periods=periods)) as service:
+        wait_for(lambda: service.status().table("t").publication_error)  # type: ignore[union-attr]
+        with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+            pipeline.compact("t", strategy="full")
+        wait_for(lambda: published(table) == table.version)

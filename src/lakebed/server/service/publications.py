@@ -123,8 +123,9 @@ class TableSubscriber:
         table = self._instance.named(self.table)
         is_behind = table.state().version != delivered.version
         if is_behind and table.settings_in_force().publish is not Publish.NONE and not stopping():
+            version = publish(table).version
             self._next_s = now_s + period_s
-            yield publish(table).version, ""
+            yield version, ""
 
 
 class CatalogSubscriber:
