@@ -17,7 +17,7 @@ from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Un
 from lakebed.log.through_service import REQUESTS_MAX, CommitService, check_service_url
 from lakebed.model.state.catalog import RegisterTable
 from lakebed.model.state.proposal_codec import encode_proposal
-from lakebed.model.state.transactions import CloseJob, ProposeExpiry, TooManyRuns, TooOld
+from lakebed.model.state.transactions import AddIndex, CloseJob, DropIndex, ProposeExpiry, TooManyRuns, TooOld
 from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.testing.faults import Meanwhile
 from lakebed.testing.logs import CommitterConformance
@@ -341,23 +341,39 @@ def test_a_request_that_is_too_large_is_refused(root, service):
     assert answer.status == 413
 
 
-class Reader:
-    """Everyone who has the token may read."""
+class Holders:
+    """Everyone who has the token has a permission."""
+
+    def __init__(self, permission):
+        self.permission = permission
 
     def authenticate(self, authorization):
         if authorization != "Bearer sesame":
             raise Code.NOT_AUTHENTICATED("who are you?")
-        return Principal.everywhere("reader", Permission.READ)
+        return Principal.everywhere("holder", self.permission)
 
 
 def test_a_principal_needs_the_permission_to_write(root):
-    with serving(lakebed.open(root), Reader()) as url:
+    with serving(lakebed.open(root), Holders(Permission.READ)) as url:
         with pytest.raises(AccessError, match="who are you") as unknown:
             lakebed.open(root, commit_via=url).table("t").write(rows(1))
         with pytest.raises(AccessError, match="may not write") as reader:
             lakebed.open(root, commit_via=url, token="sesame").table("t").write(rows(1))
     assert (unknown.value.code, reader.value.code) == (Code.NOT_AUTHENTICATED, Code.PERMISSION_MISSING)
     assert "sesame" not in repr(lakebed.open(root, commit_via=url, token="sesame").table("t").log._committer._service)
+
+
+def test_a_writer_neither_adds_nor_drops_an_index(root):
+    """Reads by values would go by what another table says."""
+    instance = lakebed.open(root)
+    index = instance.create_index("t_by_v", table="t", on=["v"])
+    with serving(instance, Holders(Permission.WRITE)) as url:
+        table = lakebed.open(root, commit_via=url, token="sesame").table("t")
+        table.write(rows(1))
+        for proposal in (AddIndex(index.id, (1,)), DropIndex(index.id)):
+            with raises(Code.PERMISSION_MISSING):
+                table.commit(proposal)
+    assert instance.indexes("t") == {"t_by_v": ["v"]}
 
 
 def test_a_service_of_another_instance_is_an_error_and_commits_nothing(root, tmp_path):

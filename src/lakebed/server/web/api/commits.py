@@ -45,7 +45,15 @@ from lakebed.model.state.catalog import (
     decode_proposed,
 )
 from lakebed.model.state.proposal_codec import decode_proposal
-from lakebed.model.state.transactions import AlterSettings, Proposal, ProposeFilter, ProposeSchema, SetMerge
+from lakebed.model.state.transactions import (
+    AddIndex,
+    AlterSettings,
+    DropIndex,
+    Proposal,
+    ProposeFilter,
+    ProposeSchema,
+    SetMerge,
+)
 from lakebed.server.security.principal import Permission
 from lakebed.server.service.service import Service
 from lakebed.server.web.access import AnyRequest, PathText, ThePrincipal, TheService
@@ -55,7 +63,7 @@ from lakebed.table.table import Table
 if TYPE_CHECKING:
     from lakebed.log.log import Log
 
-ADMINISTRATION = (AlterSettings, ProposeFilter, ProposeSchema, SetMerge)
+ADMINISTRATION = (AddIndex, AlterSettings, DropIndex, ProposeFilter, ProposeSchema, SetMerge)
 """What an admin proposes; anything else of a table needs the permission to write."""
 
 THREADS_MAX = 64
