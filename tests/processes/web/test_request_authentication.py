@@ -295,6 +295,23 @@ def test_the_audit_log_says_who_asked_what(client, tokens, log):
         assert secret.removeprefix("lakebed_") not in log.read_text()
 
 
+def test_the_audit_log_names_the_tables_that_are_made(client, tokens, log):
+    """Their names are in the body; also of those that are refused."""
+    select = "SELECT k FROM source"
+    made = {
+        "/v1/tables": {"name": "made", "schema": {"row_key": {"k": "int64"}}},
+        "/v1/views": {"name": "view", "source": "t", "select": select, "row_key": ["k"]},
+        "/v1/indexes": {"name": "index", "table": "t", "on": ["note"]},
+    }
+    for role in ("read", "admin"):
+        for path, body in made.items():
+            client.post(path, json=body, headers=bearer(tokens[role]))
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    found = [(line["status"], line["table"], line.get("statement")) for line in lines]
+    wanted = [("made", None), ("view", select), ("index", None)]
+    assert found == [(status, *one) for status in (403, 201) for one in wanted]
+
+
 def test_the_audit_log_is_rotated_and_its_owners_alone(tmp_path):
     place = tmp_path / "audit.log"
     log = AuditLog(str(place), file_bytes=1000, files_kept=2)

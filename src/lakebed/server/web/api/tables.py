@@ -28,6 +28,7 @@ from lakebed.model.schema import Schema
 from lakebed.server.security.principal import Permission
 from lakebed.server.web.access import AnyRequest, TheLimits, ThePrincipal, TheService, TheTable, TheTables, TheWriters
 from lakebed.server.web.api.descriptions import ERRORS, BodyOperation
+from lakebed.server.web.middleware import note
 from lakebed.server.web.request_bodies import (
     AlterBody,
     ChangeTableBody,
@@ -62,8 +63,11 @@ def list_tables(service: TheService, principal: ThePrincipal) -> dict[str, list[
 
 @post("/v1/tables", tags=["tables"], responses=ERRORS)
 @threaded
-def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[CreateTableBody]) -> dict[str, Any]:
+def create_table(
+    request: AnyRequest, service: TheService, principal: ThePrincipal, data: JSONBody[CreateTableBody]
+) -> dict[str, Any]:
     """Make an empty table."""
+    note(request, table=data.name)
     principal.require(Permission.ADMIN, data.name)
     schema = Schema.from_json(data.schema)
     points = [schema.codec.parse(key) for key in data.split_points]
@@ -76,9 +80,14 @@ def create_table(service: TheService, principal: ThePrincipal, data: JSONBody[Cr
 @post("/v1/views", tags=["tables"], responses=ERRORS)
 @threaded
 def create_view(
-    service: TheService, tables: TheTables, principal: ThePrincipal, data: JSONBody[CreateViewBody]
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    principal: ThePrincipal,
+    data: JSONBody[CreateViewBody],
 ) -> dict[str, Any]:
     """Create a view: a table computed from another by a query; the service refreshes it."""
+    note(request, table=data.name, statement=data.select)
     principal.require(Permission.ADMIN, data.name)
     tables.table(principal, Permission.READ, data.source)
     # Its rows would be those of the source for everyone who may read the view.
@@ -99,9 +108,14 @@ def create_view(
 @post("/v1/indexes", tags=["tables"], responses=ERRORS)
 @threaded
 def create_index(
-    service: TheService, tables: TheTables, principal: ThePrincipal, data: JSONBody[CreateIndexBody]
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    principal: ThePrincipal,
+    data: JSONBody[CreateIndexBody],
 ) -> dict[str, Any]:
     """Make an index of fields of a table, by which reads find rows; the service builds and refreshes it."""
+    note(request, table=data.name)
     principal.require(Permission.ADMIN, data.name)
     tables.table(principal, Permission.ADMIN, data.table)
     # Its entries are of all rows, also for those who may verify it, or read its figures.
