@@ -113,9 +113,21 @@ def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(
         assert found == [one["a"] for one in meaning(mode, rows)]
 
     # A batch is a whole range here, or rows of one key.
-    batches = [*RangeSort(schema, tmp_path, limit // 6).ordered(RangePieces(paths), ranges)]
+    batches = [*RangeSort(schema, tmp_path, rows_max=2000, bytes_max=limit // 6).ordered(RangePieces(paths), ranges)]
     assert max(batch.nbytes for batch in batches) <= limit // 6
     assert [key for batch in batches for key in sort_keys(schema, batch)] == [codec.encode(keys[n]) for n in order]
+
+
+def test_rows_of_few_bytes_are_bounded_by_their_number(tmp_path):
+    """The integers that they are sorted by take more than they do."""
+    schema = Schema({"k": "int64"})
+    keys = [n * 7919 % 300 if n % 3 else 77 for n in range(1000)]
+    batch = pa.record_batch({"k": keys}, schema=schema.arrow)
+    ranges = KeyRanges(schema.row_key)
+    paths = files_of(tmp_path, batch_slices(batch), ranges)
+    found = [*RangeSort(schema, tmp_path, rows_max=40, bytes_max=2**30).ordered(RangePieces(paths), ranges)]
+    assert [key for batch in found for key in batch.column("k").to_pylist()] == sorted(keys)
+    assert max(batch.num_rows for batch in found) <= 40
 
 
 def batch_slices(batch):

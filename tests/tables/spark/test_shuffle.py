@@ -5,6 +5,7 @@ import random
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -48,6 +49,16 @@ def rows_of(seed, count=300):
 def sent_by(number, rows, shuffle):
     chunks = gather(rows.to_batches(max_chunksize=64), 2**31 - 1, 1000)
     return list(send_pieces(number, chunks, shuffle))
+
+
+def test_a_chunk_has_texts_that_arrow_can_hold_in_one_piece_whatever_the_memory_limit(shuffle):
+    """Their offsets have 32 bits. No byte of the texts is read here."""
+    content = np.zeros(400 << 20, np.uint8)
+    offsets = pa.py_buffer(np.array([0, len(content)], np.int32))
+    text = pa.Array.from_buffers(pa.string(), 1, [None, offsets, pa.py_buffer(content)])
+    row = pa.RecordBatch.from_arrays([pa.array(["k"]), pa.array([1]), text], schema=SCHEMA.arrow)
+    chunks = list(replace(shuffle, memory_limit_bytes=2**40).chunks([row] * 5))
+    assert [chunk.num_rows for chunk in chunks] == [2, 2, 1]
 
 
 def received_by(reducer, sent):

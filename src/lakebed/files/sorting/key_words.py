@@ -10,7 +10,8 @@ before the position. So a few integers of each row take the place of comparisons
 If the encodings of all rows have the same length, which those of numbers, times and texts of one length have, a word is
 read where the value lies, and nothing is encoded. Otherwise the keys are encoded first.
 
-Core types: :class:`KeyWords`; :func:`key_words` makes them; :func:`ascending` sorts. Pure: no I/O.
+Core types: :class:`KeyWords`; :func:`key_words` makes them; :func:`ascending` sorts, within :func:`chunk_limits`. Pure:
+no I/O.
 
 Source: most-significant-digit radix sort, with a comparison sort for each digit (Bentley and McIlroy's multikey
 quicksort is the same idea).
@@ -35,9 +36,12 @@ if TYPE_CHECKING:
 
 WORD_BYTES = 8
 
-ROW_BYTES = 120
-"""Rows are sorted and divided in chunks of a row for every so many bytes of the memory limit: words and positions take
-30 to 40 bytes a row, which is more than rows of few columns have."""
+_ROW_BYTES = 120
+"""A row for every so many bytes of the memory limit is sorted or divided at once: words and positions take 30 to 40
+bytes a row, which is more than rows of few columns have."""
+
+_CHUNK_BYTES_MAX = 1024 * 1024 * 1024
+"""Offsets of Arrow strings have 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
 
 _WORD_BITS = 64
 
@@ -56,6 +60,11 @@ class KeyWords(Protocol):
 
     def words(self, begin: int, rows: Integers | None = None) -> Words:
         """Return the words at a position of some rows, or of all."""
+
+
+def chunk_limits(memory_limit_bytes: int, share: int) -> tuple[int, int]:
+    """Return how many rows are sorted or divided at once, and of how many bytes: a ``share``-th of the memory limit."""
+    return max(1, memory_limit_bytes // _ROW_BYTES), min(memory_limit_bytes // share, _CHUNK_BYTES_MAX)
 
 
 def key_words(rows: pa.RecordBatch, fields: Sequence[Field]) -> KeyWords:

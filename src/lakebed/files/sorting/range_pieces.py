@@ -5,9 +5,9 @@ batch for each range, and in the footer which ranges these are, and their sizes.
 order in which their rows arrived, reads range by range, and writes one run (:func:`write_ranges`).
 
 *Memory.* A range is read, sorted and written before the next one. Ranges are cut by a sample, so one may have more rows
-than expected. One that exceeds its share of the memory limit is divided again, into files of its own, by keys sampled
-from it, however often. A key with many rows gets a range for itself, whose rows are in order as they arrived: it is
-never held. So a wrong sample costs time, and no memory.
+than expected. One that exceeds its share of the memory limit, by bytes or by rows, is divided again, into files of its
+own, by keys sampled from it, however often. A key with many rows gets a range for itself, whose rows are in order as
+they arrived: it is never held. So a wrong sample costs time, and no memory.
 
 Core types: :class:`RangePieces`; :func:`write_pieces`, :func:`write_ranges`.
 
@@ -32,6 +32,7 @@ from msgspec import msgpack
 from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.sizes import gather
+from lakebed.files.sorting.key_words import chunk_limits
 from lakebed.files.sorting.ranges import KeyRanges, divide, sorted_range
 from lakebed.model.arrays import of_integers
 from lakebed.model.keys import EncodedRange, KeyCodec, successor
@@ -130,7 +131,8 @@ def write_ranges(  # noqa: PLR0913 - pieces and their ranges, layout, folder, me
     if not mode.keeps_all:
         order = merge_schema(mode, visible_schema(schema), hidden=KIND in schema.by_name)
     with scratch_folder("ranges", scratch) as folder:
-        rows = RangeSort(order, folder, memory_limit_bytes // _RANGE_SHARE).ordered(found, ranges)
+        rows_max, bytes_max = chunk_limits(memory_limit_bytes, _RANGE_SHARE)
+        rows = RangeSort(order, folder, rows_max=rows_max, bytes_max=bytes_max).ordered(found, ranges)
         if not mode.keeps_all:
             rows = RowMerger(mode, visible_schema(schema), complete=False).merge(rows)
         return write_run(
@@ -139,12 +141,13 @@ def write_ranges(  # noqa: PLR0913 - pieces and their ranges, layout, folder, me
 
 
 class RangeSort:
-    """Sorts ranges by the keys of a schema, of which it holds one of at most ``bytes_max``."""
+    """Sorts ranges by the keys of a schema, of which it holds one of at most ``rows_max`` and ``bytes_max``."""
 
-    def __init__(self, schema: Schema, folder: Path, bytes_max: int) -> None:
+    def __init__(self, schema: Schema, folder: Path, *, rows_max: int, bytes_max: int) -> None:
         self._schema = schema
         self._fields = tuple(schema.by_name[name] for name in schema.sort_names)
         self._folder = folder
+        self._rows_max = rows_max
         self._bytes_max = bytes_max
 
     def ordered(
@@ -156,29 +159,30 @@ class RangeSort:
         """
         for number, pieces in found:
             keys = ranges.keys(number)
-            size = sum(piece.bytes for piece in pieces)
+            rows, size = sum(piece.rows for piece in pieces), sum(piece.bytes for piece in pieces)
             if keys.min in alone:
                 yield from self._rows(pieces)
-            elif size <= self._bytes_max:
-                rows = sum(piece.rows for piece in pieces)
+            elif rows <= self._rows_max and size <= self._bytes_max:
                 batch_rows = max(1, min(_BATCH_ROWS, _BATCH_BYTES * rows // max(1, size)))
                 yield from sorted_range([*self._rows(pieces)], self._schema, keys, batch_rows=batch_rows)
             else:
-                yield from self._divided_again(pieces, keys, size)
+                yield from self._divided_again(pieces, keys, max(rows / self._rows_max, size / self._bytes_max))
 
     def _rows(self, pieces: Iterable[StoredPiece]) -> Iterator[pa.RecordBatch]:
         return (as_schema(rows, self._schema) for rows in read_pieces(pieces))
 
-    def _divided_again(self, pieces: Sequence[StoredPiece], keys: EncodedRange, size: int) -> Iterator[pa.RecordBatch]:
-        """Return the rows of a range that is too large, in order, by way of files of smaller ranges."""
-        chosen = self._sample(pieces, min(_PARTS_MAX, 2 * size // self._bytes_max + 1))
+    def _divided_again(
+        self, pieces: Sequence[StoredPiece], keys: EncodedRange, times: float
+    ) -> Iterator[pa.RecordBatch]:
+        """Return the rows of a range that is ``times`` too large, in order, by way of files of smaller ranges."""
+        chosen = self._sample(pieces, min(_PARTS_MAX, int(2 * times) + 1))
         # A key that is chosen twice has a part at least, and gets it for itself. So every division makes progress.
         alone = frozenset(key for key, following in pairwise(chosen) if key == following)
         cuts = {keys.min, keys.max, *chosen, *map(successor, alone)}
         ranges = KeyRanges(self._fields, tuple(sorted(cut for cut in cuts if cut)))
         with scratch_folder("range", self._folder) as folder:
             paths: list[Path] = []
-            for chunk in gather(self._rows(pieces), 2**31 - 1, self._bytes_max):
+            for chunk in gather(self._rows(pieces), self._rows_max, self._bytes_max):
                 path = folder / f"{len(paths):06d}.arrow"
                 with writing_to(folder), pa.OSFile(str(path), "wb") as sink:
                     write_pieces([*divide(chunk, ranges)], sink)

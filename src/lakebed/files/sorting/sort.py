@@ -31,7 +31,7 @@ from lakebed.files.merging.row_merger import RowMerger
 from lakebed.files.parquet.file_writer import as_schema, write_run
 from lakebed.files.parquet.layout import Layout, SortedFile
 from lakebed.files.parquet.sizes import gather
-from lakebed.files.sorting.key_words import ROW_BYTES, ascending, key_words
+from lakebed.files.sorting.key_words import ascending, chunk_limits, key_words
 from lakebed.files.sorting.merge_inputs import write_spill
 from lakebed.model.arrays import of_integers
 from lakebed.model.merge_modes import KEEP_ALL
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
 _CHUNK_SHARE = 3
 """A chunk is held twice at most, while the columns of its batches are copied into one piece each; then once, beside the
 batches made ahead and a row group."""
-
-_CHUNK_BYTES_MAX = 1024 * 1024 * 1024
-"""Offsets of Arrow strings have 32 bits: a chunk must stay below 2 GiB whatever the memory limit."""
 
 _SMALL_ROWS = 100_000
 """No thread is started for fewer rows."""
@@ -91,7 +88,7 @@ def sort_runs(  # noqa: PLR0913 - input, layout, folder, memory, cuts and mode
     schema, limit = layout.schema, memory_limit_bytes
     ahead = min(_AHEAD_BYTES_MAX, limit // _AHEAD_SHARE)
     rows = (as_schema(batch, schema) for batch in watched())
-    chunks = gather(rows, max(1, limit // ROW_BYTES), min(limit // _CHUNK_SHARE, _CHUNK_BYTES_MAX))
+    chunks = gather(rows, *chunk_limits(limit, _CHUNK_SHARE))
     chunk = next(chunks, None)
     if chunk is None:
         return []

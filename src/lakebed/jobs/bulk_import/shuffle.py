@@ -103,11 +103,10 @@ class Shuffle:
         """Return the rows of a map task in chunks, each not empty."""
         from lakebed.files.parquet.file_writer import as_schema
         from lakebed.files.parquet.sizes import gather
-        from lakebed.files.sorting.key_words import ROW_BYTES
+        from lakebed.files.sorting.key_words import chunk_limits
 
-        limit = self.memory_limit_bytes
         rows = (as_schema(batch, self.layout.schema) for batch in batches)
-        return gather(rows, max(1, limit // ROW_BYTES), limit // CHUNK_SHARE)
+        return gather(rows, *chunk_limits(self.memory_limit_bytes, CHUNK_SHARE))
 
 
 Chunks = Callable[[Any, Shuffle], Iterator[pa.Table]]
