@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lakebed.jobs.executor import task_scratch
 from lakebed.jobs.worker_pool import WorkerPool
 
 
@@ -25,6 +26,22 @@ def killed_after(mark: Path, work: Any, value: Any) -> Any:
 
 def always_killed(_work: Any, _value: Any) -> Any:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_as_it_fails(work: Any, value: Any) -> Any:
+    """Do the work of a task; one that fails is killed before it says so."""
+    try:
+        return work(value)
+    except Exception:  # noqa: BLE001 - whatever it is
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_in_its_folder(noted: Path, _work: Any, _value: Any) -> Any:
+    """Begin to write a file, and be killed; ``noted`` says where it is."""
+    with task_scratch() as folder:
+        (folder / "rows").touch()
+        noted.write_text(str(folder))
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def on_full_disk(size: int, work: Any, value: Any) -> Any:

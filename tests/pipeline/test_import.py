@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import signal
+from collections.abc import Iterator
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +19,19 @@ from pyarrow import orc
 import lakebed
 from lakebed import Pipeline, SchemaMismatchError, StorageError
 from lakebed.errors import Code, Error
+from lakebed.jobs.executor import MapReduce, Piece, Root, TableCall
 from lakebed.jobs.job_progress import Progress
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
 from lakebed.upkeep.migration.run import Selection
-from tests.pipeline.task_faults import FaultyPool, always_killed, killed_after, on_full_disk
+from tests.pipeline.task_faults import (
+    FaultyPool,
+    always_killed,
+    killed_after,
+    killed_as_it_fails,
+    killed_in_its_folder,
+    on_full_disk,
+)
 from tests.pipeline.test_in_process import STOPPING, WITHOUT_SPARK, is_gone, started
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.spark.killing import TIMEOUT_S, begin, child
@@ -229,6 +239,30 @@ def test_a_task_whose_workers_all_die_fails_the_import(
     assert table.version == 1
 
 
+def test_the_files_of_a_killed_task_are_deleted_before_the_pool_ends(
+    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+) -> None:
+    """A pool may live long, and another attempt of the task needs the room."""
+    fault = partial(killed_in_its_folder, tmp_path / "noted")
+    with Pipeline(instance, launcher=FaultyPool(fault)) as pipeline:
+        pipeline.bulk_import(table, write_parquet(tmp_path / "in", *PARTS))
+        folder = Path((tmp_path / "noted").read_text())
+        assert folder.parent.exists()
+        assert not folder.exists()
+
+
+def test_the_error_of_a_task_that_dies_as_it_fails_is_found_by_another_attempt(
+    instance: lakebed.Instance, tmp_path: Path
+) -> None:
+    """Tasks that did nothing after it are run again as well."""
+    table = instance.create_table("plain", PLAIN)
+    with Pipeline(instance, launcher=FaultyPool(killed_as_it_fails)) as pipeline:
+        with pytest.raises(SchemaMismatchError, match=r"1\.csv.*four"):
+            pipeline.bulk_import(table, bad_files(tmp_path / "in"))
+        assert pipeline.executor.calls == 2
+    assert table.version == 1
+
+
 @pytest.mark.parametrize("call", [0, 1], ids=["map", "reduce"])
 def test_a_full_disk_is_named_and_nothing_is_imported(
     instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
@@ -242,6 +276,25 @@ def test_a_full_disk_is_named_and_nothing_is_imported(
         assert caught.value.facts["errno"] == errno.EFBIG
         assert not Path(caught.value.facts["folder"]).exists()
     assert table.count(exact=True).rows == 0
+
+
+def small_pieces(number: int, _value: str) -> Iterator[Piece]:
+    for chunk in range(30):
+        yield Piece(0, number, chunk, 0, pa.py_buffer(bytes(1000)))
+
+
+def rows_in(_reducer: int, pieces: Iterator[Piece]) -> int:
+    return sum(1 for _ in pieces)
+
+
+def test_a_disk_that_small_pieces_fill_is_named(instance: lakebed.Instance, table: lakebed.Table) -> None:
+    """Also if bytes that could not be written are left when the file is closed."""
+    work = MapReduce([""], small_pieces, 1, rows_in, int, 30)
+    with closing(FaultyPool(partial(on_full_disk, 10_000))) as pool:
+        with pytest.raises(StorageError, match=r"cannot write in .*lakebed-pieces-") as caught:
+            pool.exchange.map_reduce(work, TableCall(table, Root(instance.url)))
+        assert caught.value.code == Code.TEMPORARY_STORAGE_FAILED
+        assert pool.calls == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])

@@ -33,7 +33,8 @@ from lakebed.storage.disk_space import delete_abandoned_folders, scratch_folder,
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import BinaryIO
+
+    import pyarrow as pa
 
     from lakebed.jobs.executor import Executor, MapReduce, T, TableCall, Work
 
@@ -77,14 +78,14 @@ class PieceFiles:
         self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall, folder: Path, *, rows: int
     ) -> list[T]:
         """Return the results of all tasks; those whose processes died are run again. Raises the first error."""
-        guarded = partial(_unless_failed, folder / f"failed-{clock.random_token()}", work)
         limit = call.table.settings_in_force().memory_limit_bytes
         results: dict[int, T] = {}
         waiting = list(range(len(values)))
         for attempt in range(1, ATTEMPTS_MAX + 1):
+            failed = folder / f"failed-{clock.random_token()}"
             found = self._executor.run(
                 [values[item] for item in waiting],
-                guarded,
+                partial(_unless_failed, failed, work),
                 cast("type[T | None]", made | None),
                 call.stop,
                 memory_limit_bytes=limit,
@@ -104,7 +105,8 @@ class PieceFiles:
                     results[item] = cast("T", result)
             if not died:
                 break
-            waiting = died
+            # A task that failed, and died before it could say why, has kept others from their work.
+            waiting = waiting if failed.exists() else died
         return [results[item] for item in range(len(values))]
 
 
@@ -138,15 +140,19 @@ def _unless_failed(mark: Path, work: Work[T], value: Any) -> T | None:
 def _send(folder: Path, map_task: Callable[[int, Any], Iterator[Piece]], reducers: int, item: tuple[int, Any]) -> str:
     """Run a map task, and write its pieces into a file of this folder, whose name is returned."""
     import numpy as np
+    import pyarrow as pa
 
     number, value = item
     for left in folder.glob(f"{number}-*"):
         # Of an attempt whose process died.
         left.unlink(missing_ok=True)
     name = f"{number}-{clock.random_token()}"
+    with writing_to(folder):
+        # Without a buffer, whose bytes would be written when the file is closed.
+        file = pa.OSFile(str(folder / name), "wb")
     records: list[tuple[int, int, int, int, int]] = []
     offset = 0
-    with (folder / name).open("xb") as file:
+    with file:
         for piece in map_task(number, value):
             _append(file, folder, piece.payload)
             records.append((piece.reducer, piece.chunk, piece.part, offset, piece.payload.size))
@@ -156,12 +162,10 @@ def _send(folder: Path, map_task: Callable[[int, Any], Iterator[Piece]], reducer
         starts = np.searchsorted(index[:, 0], np.arange(reducers + 1))
         _append(file, folder, np.ascontiguousarray(index[:, 1:]).data)
         _append(file, folder, starts.astype(np.int64).data)
-        with writing_to(folder):
-            file.flush()
     return name
 
 
-def _append(file: BinaryIO, folder: Path, content: Any) -> None:
+def _append(file: pa.NativeFile, folder: Path, content: Any) -> None:
     with writing_to(folder):
         file.write(content)
 

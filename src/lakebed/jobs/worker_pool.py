@@ -10,8 +10,8 @@ Rules:
   that run take up the pool's ``memory_bytes``. A task that needs more than all of it runs alone.
 * *Failures.* A task that fails, or whose worker dies, has an error as its result; the other tasks go on.
 * *Interrupts.* An interrupted call kills the workers that run its tasks.
-* *Lifetime.* Workers end with this process, however it ends, because their stdin does. Their scratch files are deleted
-  with the pool.
+* *Lifetime.* Workers end with this process, however it ends, because their stdin does. The scratch files of a worker
+  that died are deleted at once, and all with the pool.
 
 Errors: UsageError for arguments and for a closed pool; Error for a worker that died or cannot be started.
 
@@ -43,7 +43,7 @@ from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.jobs.piece_files import PieceFiles
 from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
-from lakebed.storage.disk_space import scratch_prefix
+from lakebed.storage.disk_space import delete_abandoned_folders, scratch_prefix
 from lakebed.storage.worker_process import Worker, answer_pipe, exit_text, requests, write_message
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import WORKERS, TaskRun
@@ -189,6 +189,8 @@ class WorkerPool:
             died, worker = worker, None
             self._started.discard(died)
             error = _death(died)
+            # What it wrote would take the place that another attempt needs.
+            delete_abandoned_folders(Path(self._scratch.name))
             # A worker that the interrupt killed is not a failure of its task.
             stop.check()
             return error
