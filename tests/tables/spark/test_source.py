@@ -64,6 +64,10 @@ def test_samples_are_keys_at_even_distances(tmp_path):
     keyed = whole_key(SCHEMA)
     expected = tuple(keyed.codec.encode((f"k{i:03}", i)) for i in (12, 37, 62, 87))
     assert map_inputs.sample_keys(files[0], group, INTAKE, keyed, None, sample_rows=4) == expected
+    size = sum(map(len, expected))
+    for bytes_max, some in ((size, expected), (size - 1, expected[::2]), (0, expected[:1])):
+        found = map_inputs.sample_keys(files[0], group, INTAKE, keyed, None, sample_rows=4, bytes_max=bytes_max)
+        assert found == some
 
 
 def test_keys_that_are_mapped_cast_or_computed_are_sampled_as_they_will_be(tmp_path):
@@ -86,3 +90,22 @@ def test_of_many_row_groups_some_are_sampled_spread_evenly():
     groups = [map_inputs.SourceGroup(0, i, 10, 100, 10, None) for i in range(100)]
     assert map_inputs.chosen_groups(groups) == list(range(100))
     assert map_inputs.chosen_groups(groups, sample_bytes=40) == [12, 37, 62, 87]
+
+
+@pytest.mark.parametrize("count", [1, 100, 5_000])
+def test_the_sample_of_all_row_groups_is_bounded_however_well_keys_compress(count):
+    """Some bytes may be a row group of equal keys, or of keys that count up."""
+    groups = [map_inputs.SourceGroup(0, i, 100_000, 100_000, 8, None) for i in range(count)]
+    asked = []
+
+    def sample(_, rows, bytes_max):
+        asked.append((rows, bytes_max))
+        return (b"k",)
+
+    parts = map_inputs.sampled_parts(groups, sample, whole_key(SCHEMA).codec, Stop())
+    assert [part.rows for part in parts] == [100_000] * count
+    assert (len(asked), len(set(asked))) == (count, 1)
+    ((rows, bytes_max),) = set(asked)
+    assert 0 < rows * count <= map_inputs.SAMPLE_KEYS
+    assert bytes_max * count <= map_inputs.SAMPLE_KEY_BYTES
+    assert rows == map_inputs.SAMPLE_ROWS or count > 64

@@ -83,13 +83,13 @@ def native_input(
     tasks = divide_groups(groups, shuffle.memory_limit_bytes // MAP_SHARE, cores)
     keyed = whole_key(conformer.schema, shuffle.merge)
 
-    def sample(group: SourceGroup) -> tuple[bytes, ...]:
-        return sample_keys(files[group.file], group, conformer, keyed, home)
+    def sample(group: SourceGroup, rows: int, bytes_max: int) -> tuple[bytes, ...]:
+        return sample_keys(files[group.file], group, conformer, keyed, home, sample_rows=rows, bytes_max=bytes_max)
 
     return MapInput(
         tasks=tuple(_file_groups(task, files) for task in tasks),
         rows=tuple(sum(group.rows for group in task) for task in tasks),
-        parts=_sampled(groups, sample, keyed.codec, stop),
+        parts=sampled_parts(groups, sample, keyed.codec, stop),
         size_bytes=sum(file.size_bytes for file in files),
         files=len(files),
         chunks=partial(native_chunks, conformer=conformer),
@@ -121,17 +121,25 @@ def _file_groups(task: Sequence[SourceGroup], files: Sequence[Source]) -> FileGr
     return tuple((files[n], tuple(group.index for group in task if group.file == n)) for n in numbers)
 
 
-def _sampled(
-    groups: Sequence[SourceGroup], sample: Callable[[SourceGroup], tuple[bytes, ...]], codec: KeyCodec, stop: Stop
+def sampled_parts(
+    groups: Sequence[SourceGroup],
+    sample: Callable[[SourceGroup, int, int], tuple[bytes, ...]],
+    codec: KeyCodec,
+    stop: Stop,
 ) -> tuple[InputPart, ...]:
-    """Return the parts of the input; ``sample`` returns keys of a row group, ``codec`` encodes keys like them."""
+    """Return the parts of the input. ``sample`` returns about so many keys of a row group, of at most so many bytes;
+    ``codec`` encodes keys like them.
+    """
     chosen = set(chosen_groups(groups))
+    # Keys that compress well are in any number of row groups.
+    share = max(1, len(chosen))
+    rows, bytes_max = max(1, min(SAMPLE_ROWS, SAMPLE_KEYS // share)), SAMPLE_KEY_BYTES // share
 
     def part(item: tuple[int, SourceGroup]) -> InputPart:
         stop.check()
         position, group = item
         if position in chosen:
-            return InputPart(group.rows, sample(group))
+            return InputPart(group.rows, sample(group, rows, bytes_max))
         low, high = (None, None) if group.bounds is None else (_first(v, codec) for v in group.bounds)
         return InputPart(group.rows, min=low, max=high)
 
@@ -245,6 +253,9 @@ groups are known by the bounds of their keys."""
 SAMPLE_ROWS = 16_384
 """Keys sampled from a row group: a share of an eighth is then known to about 3%."""
 
+SAMPLE_KEYS, SAMPLE_KEY_BYTES = 1024 * 1024, 128 * 1024 * 1024
+"""The keys of all row groups together, or up to twice as many, and their encoded bytes: the driver holds them."""
+
 
 def chosen_groups(groups: Sequence[SourceGroup], sample_bytes: int = SAMPLE_BYTES) -> list[int]:
     """Return the positions of the row groups to sample: all, or as many as ``sample_bytes`` allow, spread evenly."""
@@ -263,9 +274,10 @@ def sample_keys(  # noqa: PLR0913 - a row group, and how its keys are read
     home: Storage,
     *,
     sample_rows: int = SAMPLE_ROWS,
+    bytes_max: int = SAMPLE_KEY_BYTES,
 ) -> tuple[bytes, ...]:
     """Return keys of a row group, at least ``sample_rows`` or all, at even distances, in the schema ``keyed``, whose
-    row key is row key and sort key.
+    row key is row key and sort key. Of long keys there are fewer: ``bytes_max``, but one at least.
     """
     step = max(1, group.rows // sample_rows)
     names = list(conformer.schema.sort_names)
@@ -279,7 +291,7 @@ def sample_keys(  # noqa: PLR0913 - a row group, and how its keys are read
                 # Rows that do not fit are refused when they are read.
                 rows, _ = conformer.keys.separate(plain(stored.take(pa.array(wanted))), file.url)
                 keys += keyed.codec.encode_columns(rows.select(names)).to_pylist()
-    return tuple(keys)
+    return tuple(keys[:: 1 + sum(map(len, keys)) // (bytes_max + 1)])
 
 
 # -- reading -----------------------------------------------------------------------------------------------------
