@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.jobs.bulk_import.boundaries import InputPart, WeightedKeys, divide, weigh
+from lakebed.jobs.bulk_import.boundaries import InputPart, WeightedKeys, divide, range_count, weigh
 from lakebed.model.keys import successor
 
 LETTERS = [bytes([c]) for c in b"abcdefghijklmnopqrst"]
@@ -126,3 +126,14 @@ def test_the_weight_of_each_key_is_that_of_a_sum_key_by_key(parts):
     assert list(found.keys) == sorted(set(found.keys))
     wanted = weighed_one_by_one(parts)
     assert dict(zip(found.keys, found.weights, strict=True)) == pytest.approx(wanted)
+
+
+def test_ranges_are_small_and_not_so_many_that_a_chunk_becomes_crumbs():
+    """A range has 64 Ki rows or 4 MiB; a batch of a range has each column once."""
+    assert range_count(0, 0, 1) == range_count(10, 100, 10**6) == 1
+    assert range_count(10 * 2**16, 2**20, 3) == range_count(5, 40 * 2**20, 3) == 10
+    assert range_count(10**12, 2**50, 3) == range_count(10**12, 2**50, 64) == 1024
+    assert range_count(10**12, 2**50, 128) == 512
+    assert range_count(10 * 2**16, 2**20, 1024) == 10
+    assert range_count(10**12, 2**50, 1024) == 64
+    assert range_count(10**12, 2**50, 10**6) == 1

@@ -326,7 +326,9 @@ class Importer:
         partitions = self.table.state().partitions.boundaries
         reducers = reducer_count(map_input.size_bytes, shuffle.layout.file_bytes, map_input.cores)
         boundaries = divide(sample, partitions, reducers)
-        cuts = range_cuts(sample, boundaries, range_count(sum(map_input.rows), map_input.size_bytes))
+        columns = len(shuffle.layout.schema.names)
+        ranges = range_count(sum(map_input.rows), map_input.size_bytes, columns)
+        cuts = range_cuts(sample, boundaries, ranges)
         return replace(shuffle, boundaries=boundaries, partitions=partitions, cuts=cuts)
 
     def _shuffled(self, map_input: MapInput, shuffle: Shuffle, request: ImportRequest) -> ImportReport:
