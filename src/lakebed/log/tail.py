@@ -15,7 +15,8 @@ later one may exist beyond the next. A database shows this with each log start; 
 head is compared with it, to say which of the two is not in the log.
 
 On a store the first look comes first: a listing from the head on shows all entries that follow, which are read at the
-same time, and proves that the last one is the newest. Only if it does not are the entries read one by one.
+same time, and proves that the last one is the newest; the log start, read after them, proves that they are those that
+were listed. Only if it does not are the entries read one by one.
 
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
@@ -145,7 +146,8 @@ class LogTail(Generic[State]):
 
         The newest entry at the time of the request is never below the log start then. So either it is listed, or it was
         deleted meanwhile, after a later one was created, and then that one is listed, and not this one. Without a gap
-        after the head, there was no truncation above the head, and the last entry listed is the newest.
+        after the head, there was no truncation above the head, and the last entry listed is the newest. Entries are
+        read later: one may have been deleted since, and another put in its place, which the log start after them shows.
         """
         with self._advancing:
             reading = ReadAhead(self._head.version, self._head, self._base)
@@ -162,6 +164,8 @@ class LogTail(Generic[State]):
                     self.read_on(reading, data)
         except (DamagedError, UnsupportedFormatError):
             # A reading in order, with the log start, finds out what is wrong.
+            return False
+        if later and self._machine.truncated and self._backend.log_start() > reading.start:
             return False
         self.proven_s = self._looked_s = asked_s
         if reading.head.version > reading.start:

@@ -19,5 +19,5 @@ below.
 
 It shows that under the rules of docs/decisions/0011 no schedule loses, doubles or denies a committed transaction, keeps
 a follower stale or on another history, or locks any process out while one of two checkpoints is valid; and that each
-rule is needed: 20 simpler forms break a promise.
+rule is needed: 21 simpler forms break a promise.
 """

@@ -94,7 +94,8 @@ def follow(store: Store, snapshot: State) -> Steps[State]:
 def follow_listed(store: Store, snapshot: State) -> Steps[State]:
     """Return the state at the head, of a process that looks by one listing first, and follows if that proves nothing.
 
-    Each name is visited at a time of its own.
+    Each name is visited at a time of its own. An entry may be deleted after that, and one put in its place by a process
+    that slept, before it is read. So the log start is read after the entries, as when they are read one by one.
     """
     form = store.rules.listing
     listed = yield from _list_entries(store, snapshot.version, backwards=form == "after the head, in any order")
@@ -113,6 +114,10 @@ def follow_listed(store: Store, snapshot: State) -> Steps[State]:
         if entry is None or entry.previous != head.id:
             return (yield from follow(store, snapshot))
         head = entry
+    if head is not snapshot and form != "without the log start":
+        log_start: int = yield (store.read_log_start,)
+        if log_start > snapshot.version:
+            return (yield from follow(store, snapshot))
     return head
 
 

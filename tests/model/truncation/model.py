@@ -1,7 +1,7 @@
 """The exhibits of the model of a truncated log."""
 
 from ..known_bad import Model
-from .casts import LATE_LISTING, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Truncated, swarm
+from .casts import LATE_LISTING, LATE_PUT_LISTED, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS, Cast, Truncated, swarm
 from .rules import Rules
 from .wrong_forms import WRONG_FORMS
 
@@ -36,6 +36,7 @@ SMALL = {
     "two writers, one answer lost, a trimmer": Cast(writers=2, snapshots=(0, 2), faults=1),
     "a stream started again, one answer lost, a trimmer": Cast(writers=2, again=1, snapshots=(0, 2), faults=1),
     "a writer, a reader, two trimmers": TWO_TRIMMERS,
+    "two writers, one that slept, a process that lists, a trimmer": LATE_PUT_LISTED,
 }
 
 TRIMMING = Model("truncation", Rules, swarm, Truncated, QUOTA, WRONG_FORMS, TINY, small=SMALL)

@@ -30,7 +30,10 @@ class Rules:
     missing: Literal["floor after", "floor before", "is the head"] = "floor after"  # 3
     found: Literal["floor after", "floor before", "believed"] = "floor after"  # 3
     listing: Literal[
-        "from the head, in order, without a gap", "after the head, in any order", "up to the first gap"
+        "from the head, in order, without a gap",
+        "after the head, in any order",
+        "up to the first gap",
+        "without the log start",
     ] = "from the head, in order, without a gap"  # 7
     # Request keys.
     records: Literal["in the state", "not in checkpoints", "the last one"] = "in the state"  # 4

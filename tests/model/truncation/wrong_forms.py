@@ -1,7 +1,7 @@
 """The known-bad variants of truncated logs, each with one rule stated too simply. The model must find each of them."""
 
 from ..known_bad import WrongForm
-from .casts import LATE_LISTING, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
+from .casts import LATE_LISTING, LATE_PUT_LISTED, LATE_PUTS, LATE_READER, ROTTEN, TWO_TRIMMERS
 from .rules import Rules
 
 WRONG_FORMS = (
@@ -152,5 +152,13 @@ WRONG_FORMS = (
         "stale, another history",
         None,
         LATE_LISTING,
+    ),
+    WrongForm(
+        "a listing whose entries are read without the log start",
+        Rules(listing="without the log start"),
+        "a listed entry was truncated before it is read, and one of a process that slept is in its place",
+        "another history",
+        None,
+        LATE_PUT_LISTED,
     ),
 )

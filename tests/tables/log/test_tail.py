@@ -4,11 +4,16 @@ import threading
 
 import pytest
 
+from lakebed.clock import random_token
 from lakebed.errors import Code
+from lakebed.log.backends.objects import LISTED_MAX, ObjectLog
 from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed
-from lakebed.model.files import log_start_name, sidecar_folder
-from lakebed.testing.faults import CountingStorage
+from lakebed.model.files import checkpoint_name, entry_name, log_start_name, sidecar_folder, sidecar_name
+from lakebed.storage import connect
+from lakebed.storage.contract import PutOutcome
+from lakebed.storage.object_store import ObjectStorage
+from lakebed.testing.faults import CountingStorage, Meanwhile
 from tests.tables.log.cases import LOG, adding, created, log_on
 
 
@@ -76,3 +81,41 @@ def test_a_sidecar_out_of_reach_keeps_no_entry_back(store):
     assert storage.lost
     assert len(log.head.state.files.changes) > log.head.version - log.checkpoints.read().version
     assert log.head.state == log_on(store).follow()
+
+
+def test_a_listed_entry_that_was_deleted_before_it_is_read_is_not_followed(store):
+    """A process that slept has put another one in its place, which continues what the reader knows."""
+    log = created(store)
+    apart = connect(f"memory://{random_token()}")
+    apart.create(entry_name(LOG, 1), store.get(entry_name(LOG, 1)))
+    log_on(apart).commit(adding("late"))
+    log.commit(adding("f"))
+    store.delete([checkpoint_name(LOG)])
+
+    def truncate():
+        log.commit(adding("g"))
+        log.retain_checkpoint()
+        log.wait_for_checkpoint()
+        log.backend.advance_log_start(0, 2)
+        log.backend.remove([2])
+        assert store.create(entry_name(LOG, 2), apart.get(entry_name(LOG, 2))) is PutOutcome.CREATED
+
+    storage = Meanwhile(store, "get", entry_name(LOG, 2), truncate)
+    assert log_on(storage).follow() == log.head.state
+    assert storage.happened
+
+
+def test_a_page_of_a_listing_that_others_share_shows_all_entries_or_none():
+    """Objects of others lie between the entries, of which a full page then has fewer; sidecars lie after them."""
+    memory = connect(f"memory://{random_token()}")
+    storage = ObjectStorage(memory.url, "", memory.clients)
+    backend = ObjectLog(storage, LOG)
+    versions = list(range(1, LISTED_MAX + 1))
+    for version in versions[:-1]:
+        backend.create(version, b"")
+    storage.create(f"{entry_name(LOG, 1)}.bak", b"")
+    assert backend.entries_from(1) in (None, versions[:-1])
+    backend.create(LISTED_MAX, b"")
+    assert backend.entries_from(1) in (None, versions)
+    storage.create(sidecar_name(LOG, 1, "0" * 32), b"")
+    assert backend.entries_from(3) == versions[2:]

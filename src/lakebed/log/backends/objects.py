@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from lakebed.storage.contract import Storage
+    from lakebed.storage.contract import Listed, Storage
 
 LISTED_MAX = 1_000
 """The objects of one page of a listing."""
@@ -109,8 +109,10 @@ class ObjectLog(Struct, frozen=True):
 
     def around(self, version: int) -> Around:
         """Return whether the entry exists, and a later one beyond the next; a listing of one page."""
+        # Stores list in the order of names, and entries come before the log start and the sidecars.
+        count = LISTED_MAX if self.storage.locality is Locality.REMOTE else None
         try:
-            found = self._versions_after(version - 1)
+            found = self._versions_in(islice(self._listed_after(version - 1), count))
         except StorageError:
             # Listings may be refused, and none is needed for anything else.
             return look_around(self, version)
@@ -124,17 +126,19 @@ class ObjectLog(Struct, frozen=True):
         if self.storage.locality is Locality.DISK:
             return None
         try:
-            found = self._versions_after(version - 1)
+            page = list(islice(self._listed_after(version - 1), LISTED_MAX))
         except StorageError:
             # Listings may be refused, and none is needed for anything else.
             return None
-        return None if len(found) >= LISTED_MAX else sorted(found)
+        # Entries come before the log start and the sidecars, but other objects may lie between them.
+        if len(page) == LISTED_MAX and page[-1].name < log_start_name(self.prefix):
+            return None
+        return sorted(self._versions_in(page))
 
-    def _versions_after(self, version: int) -> set[int]:
-        listed = self.storage.list(entry_folder(self.prefix), entry_name(self.prefix, version) if version > 0 else "")
-        if self.storage.locality is Locality.REMOTE:
-            # Stores list in the order of names, and entries come before the log start and the sidecars.
-            listed = islice(listed, LISTED_MAX)
+    def _listed_after(self, version: int) -> Iterator[Listed]:
+        return self.storage.list(entry_folder(self.prefix), entry_name(self.prefix, version) if version > 0 else "")
+
+    def _versions_in(self, listed: Iterable[Listed]) -> set[int]:
         return {number for one in listed if (number := parse_entry_name(self.prefix, one.name)) is not None}
 
     def known_log_start(self, version: int) -> int | None:  # noqa: ARG002 - as the contract has it
