@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from uuid import UUID
 
 import duckdb
 import pyarrow as pa
@@ -169,3 +170,16 @@ def test_columns_of_a_statement_that_starts_again_are_those_that_were_announced(
     with lake.sql_engine()[0].run(statement, POOL_BYTES) as rows:
         assert not rows.schema.field("id").nullable
         assert {batch.schema for batch in rows} == {rows.schema}
+
+
+def test_a_key_of_an_extension_type_keeps_it_where_columns_are_made_nullable():
+    """A filter over two columns of one name: the engine joins by sorting from the beginning."""
+    lake = lakebed.create(f"memory://{random_token()}")
+    schema = Schema({"k": "uuid"}, values={"a": "int64"})
+    keys = [UUID(int=number) for number in range(5)]
+    for name in "lr":
+        lake.create_table(name, schema).write([{"k": key, "a": key.int} for key in keys])
+    statement = "SELECT l.k AS left, r.k AS right FROM l RIGHT JOIN r ON l.a = r.a + 1 WHERE l.a > 0 OR r.a IS NULL"
+    found = lake.sql(statement).read_all()
+    assert found.schema.types == [schema.arrow.field("k").type] * 2
+    assert sorted(row["left"].int for row in found.to_pylist()) == [1, 2, 3, 4]

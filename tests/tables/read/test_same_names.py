@@ -54,6 +54,13 @@ def test_a_join_with_groups_by_two_columns_of_one_name_loses_no_rows(lake):
     assert found.to_pylist() == [{"s": "x", "p": "a"}]
 
 
+def test_a_condition_on_groups_of_several_sets_is_not_moved_to_a_column_of_the_same_name(lake):
+    sets = "GROUP BY GROUPING SETS ((x.k), (x.k, x.a)) HAVING x.k > 2"
+    found = lake.sql(f"SELECT x.k, max(y.k) AS m FROM t x JOIN u y ON x.d = y.d {sets}").read_all()
+    wanted = [(one["k"], max(other["k"] for other in TRIPS if other["d"] == one["d"])) for one in TRIPS if one["k"] > 2]
+    assert sorted((row["k"], row["m"]) for row in found.to_pylist()) == sorted(2 * wanted)
+
+
 HASH, TOPK, JOIN, GROUPS = (
     f"datafusion.optimizer.{name}"
     for name in (
@@ -79,6 +86,8 @@ HASH, TOPK, JOIN, GROUPS = (
         ("SELECT x.d FROM t x LEFT JOIN u ON x.k = u.k WHERE u.a IS NULL OR u.a > x.a", {HASH}),
         ("SELECT x.k, u.k FROM t x RIGHT JOIN u ON x.d = u.d WHERE x.a > 0 OR u.a IS NULL", {HASH}),
         ("SELECT x.d FROM t x FULL JOIN u ON x.k = u.k WHERE u.a IS NULL OR x.a IS NULL", set()),
+        ("SELECT max(u.k) FROM t x JOIN u ON x.d = u.d GROUP BY ROLLUP (x.k) HAVING x.k > 1", {HASH, GROUPS}),
+        ("SELECT max(u.k) FROM t x JOIN u ON x.d = u.d GROUP BY x.k HAVING count(*) > 1", {GROUPS}),
         ("SELECT k FROM t WHERE a = (SELECT max(x.a) FROM t x JOIN u ON x.k = u.k)", {HASH, TOPK, JOIN, GROUPS}),
     ],
 )

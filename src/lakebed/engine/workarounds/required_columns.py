@@ -12,12 +12,13 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 from datafusion import functions, lit
 
 from lakebed.engine.datafusion import column
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame
+    from datafusion import DataFrame, Expr
 
 _OUTER_JOIN = re.compile(r" (?:Left|Right|Full) Join: ")
 
@@ -32,7 +33,12 @@ def with_nullable_columns(rows: DataFrame) -> DataFrame:
     fields = list(rows.schema())
     if all(field.nullable for field in fields):
         return rows
-    columns = [(column(field.name), field) for field in fields]
-    return rows.select(
-        *(found if field.nullable else functions.nullif(found, lit(None)).alias(field.name) for found, field in columns)
-    )
+    return rows.select(*(column(field.name) if field.nullable else _nullable(field) for field in fields))
+
+
+def _nullable(field: pa.Field) -> Expr:
+    """Return a column as nullable. Functions drop the metadata that marks an extension type, so the alias sets it."""
+    found = functions.nullif(column(field.name), lit(None))
+    if isinstance(field.type, pa.BaseExtensionType):
+        return found.alias(field.name, metadata={"ARROW:extension:name": field.type.extension_name})
+    return found.alias(field.name)

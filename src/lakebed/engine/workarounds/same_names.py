@@ -70,11 +70,16 @@ def _mistaken(plan: LogicalPlan) -> Iterator[str]:
             yield HASH_JOIN
         if kind == "Filter":
             condition = _Condition.KEPT
-        elif kind == "Aggregate" and condition is _Condition.KEPT:
+        elif kind == "Aggregate" and condition is _Condition.KEPT and not _has_grouping_sets(variant):
             # The logical optimizer has moved down the conditions of groups, and no other passes.
             condition = _Condition.NONE
         made |= {_WHILE_RUNNING[kind]} if kind in _WHILE_RUNNING else frozenset()
         waiting += [(one, made, condition) for one in below]
+
+
+def _has_grouping_sets(aggregate: Any) -> bool:
+    """Return whether groups are of several sets of columns: only the physical optimizer moves conditions below them."""
+    return any(one.variant_name() == "GroupingSet" for one in aggregate.group_by_exprs())
 
 
 def _has_same_names(variant: Any) -> bool:
