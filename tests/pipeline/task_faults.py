@@ -9,6 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from lakebed.jobs.executor import task_scratch
 from lakebed.jobs.worker_pool import WorkerPool
 
@@ -48,6 +50,18 @@ def on_full_disk(size: int, work: Any, value: Any) -> Any:
     """Do the work of a task on a disk that is full after so many bytes of a file."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     return work(value)
+
+
+def memory_of(pid: int) -> int:
+    """Return the bytes that a process has in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def used_and_freed(size: int) -> tuple[int, int]:
+    """Fill memory of Arrow's and free it; return the process, and what it has in memory then."""
+    held = [pa.array(range(2**17)) for _ in range(size >> 20)]
+    del held
+    return os.getpid(), memory_of(os.getpid())
 
 
 class FaultyPool(WorkerPool):

@@ -20,7 +20,10 @@ import lakebed
 from lakebed import Pipeline, SchemaMismatchError, StorageError
 from lakebed.errors import Code, Error
 from lakebed.jobs.executor import MapReduce, Piece, Root, TableCall
+from lakebed.jobs.interrupt import Stop
 from lakebed.jobs.job_progress import Progress
+from lakebed.jobs.worker_pool import WorkerPool
+from lakebed.model.settings import MIB
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
 from lakebed.upkeep.migration.run import Selection
@@ -30,7 +33,9 @@ from tests.pipeline.task_faults import (
     killed_after,
     killed_as_it_fails,
     killed_in_its_folder,
+    memory_of,
     on_full_disk,
+    used_and_freed,
 )
 from tests.pipeline.test_in_process import STOPPING, WITHOUT_SPARK, is_gone, started
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
@@ -249,6 +254,15 @@ def test_the_files_of_a_killed_task_are_deleted_before_the_pool_ends(
         folder = Path((tmp_path / "noted").read_text())
         assert folder.parent.exists()
         assert not folder.exists()
+
+
+def test_a_worker_without_a_task_returns_the_memory_that_it_keeps_while_it_has_one() -> None:
+    """The next tasks may need more, and other workers have them."""
+    with closing(WorkerPool(1)) as pool:
+        ((pid, before),) = pool.run([128 * MIB], used_and_freed, tuple[int, int], Stop(), memory_limit_bytes=MIB)
+        until(lambda: memory_of(pid) < before - 64 * MIB)
+        ((again, _),) = pool.run([MIB], used_and_freed, tuple[int, int], Stop(), memory_limit_bytes=MIB)
+        assert again == pid
 
 
 def test_the_error_of_a_task_that_dies_as_it_fails_is_found_by_another_attempt(

@@ -35,6 +35,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.jobs.executor import attempt, on_one_core, take_answer
@@ -64,7 +66,8 @@ _PURGE_DELAY = "MIMALLOC_PURGE_DELAY"
 _ARROW_PURGE_DELAY_MS = "60000"
 """How long Arrow's allocator keeps memory in a worker that was freed. By default it returns it to the system after a
 second, so chunks of an import lost their memory and got it back page by page, cleared by the kernel: on a busy machine
-0.2 to 0.3 of 1.1 core-seconds for a million rows. A worker keeps no more than it used at once."""
+0.2 to 0.3 of 1.1 core-seconds for a million rows. A worker keeps no more than it used at once. An idle
+one returns it: the memory of the pool counts only workers that have a task."""
 
 _EXIT_S = 10
 """How long a worker that closed its stdout may take to exit."""
@@ -297,7 +300,7 @@ def main() -> None:
         del os.environ[_PURGE_DELAY]
     on_one_core()
     answers = answer_pipe()
-    for message in requests():
+    for message in requests(pa.default_memory_pool().release_unused):
         # Written by the process that started this one, to a pipe of its own.
         work, payload = pickle.loads(message)  # noqa: S301
         write_message(answers, attempt(work, payload))

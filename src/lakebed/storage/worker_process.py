@@ -22,7 +22,7 @@ import struct
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import IO, BinaryIO
 
 from lakebed.errors import Code
@@ -34,6 +34,9 @@ importlib.import_module(sys.argv[1]).main()
 """
 
 _LENGTH = struct.Struct("<Q")
+
+_IDLE_S = 1.0
+"""A worker without a message for so long is idle: the messages of one call follow each other sooner."""
 
 
 class Worker:
@@ -145,12 +148,23 @@ def answer_pipe() -> BinaryIO:
     return answers
 
 
-def requests() -> Iterator[bytes]:
-    """Yield the messages that the owner sends. A thread ends the process with its stdin."""
+def requests(idle: Callable[[], object] | None = None) -> Iterator[bytes]:
+    """Yield the messages that the owner sends. A thread ends the process with its stdin.
+
+    ``idle`` is called once when no message has come for :data:`_IDLE_S`.
+    """
     received: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_receive, args=(received,), name="lakebed-owner", daemon=True).start()
     while True:
-        yield received.get()
+        try:
+            message = received.get(timeout=None if idle is None else _IDLE_S)
+        except queue.Empty:
+            assert idle is not None
+            idle()
+            message = received.get()
+        yield message
+        # A suspended generator keeps its variables.
+        del message
 
 
 def _receive(received: queue.SimpleQueue[bytes]) -> None:
