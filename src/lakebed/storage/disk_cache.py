@@ -133,10 +133,11 @@ class DiskCache:
     def keep(self, key: str, data: bytes) -> None:
         """Keep verified bytes under a key, which no other bytes ever have."""
         size_bytes, path = len(data) + _DIGEST_BYTES, self._path(key)
-        if self._has_room(path, size_bytes):
-            with self._new_entry(path, size_bytes) as new, _opened(new, os.O_EXCL) as file:
-                file.write(data)
-                file.write(_digest(key, data))
+        with suppress(OSError):
+            if self._has_room(path, size_bytes):
+                with self._new_entry(path, size_bytes) as new, _opened(new, os.O_EXCL) as file:
+                    file.write(data)
+                    file.write(_digest(key, data))
 
     # -- whole objects --------------------------------------------------------------------------------------------
 
@@ -155,12 +156,13 @@ class DiskCache:
     def _linked(self, digest: str, link: Path) -> bool:
         entry = self._path(_OBJECT + digest)
         try:
-            os.link(entry, link, follow_symlinks=False)
+            link_or_copy(entry, link)
             if digest_file(link).digest != digest:
                 _remove(entry)
                 _remove(link)
                 return False
-            self._touch(link, link.stat().st_mtime)
+            with suppress(OSError):  # It may have been swept.
+                self._touch(entry, entry.stat().st_mtime)
         except OSError:
             _remove(link)
             return False
@@ -172,13 +174,7 @@ class DiskCache:
             size_bytes, entry = path.stat().st_size, self._path(_OBJECT + digest)
             if self._has_room(entry, size_bytes):
                 with self._new_entry(entry, size_bytes) as new:
-                    try:
-                        os.link(path, new, follow_symlinks=False)
-                    except OSError:  # on another file system
-                        # The compression that it imports is 2 ms of a lookup by a new process.
-                        import shutil
-
-                        shutil.copyfile(path, new, follow_symlinks=False)
+                    link_or_copy(path, new)
 
     # -- the folder -----------------------------------------------------------------------------------------------
 
@@ -267,8 +263,7 @@ class DiskCache:
 
     def sweep(self) -> None:
         """Delete what was used least recently until there is room again, and what killed processes left."""
-        with suppress(OSError), _opened(self._root / _SWEEPING) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with suppress(OSError), _opened(self._root / _SWEEPING) as lock, _locked(lock):
             self._delete_left()
             entries = sorted(self._entries())
             total = sum(size_bytes for _, size_bytes, _ in entries)
@@ -352,6 +347,30 @@ def _scanned(folder: Path | os.DirEntry[str]) -> Sequence[os.DirEntry[str]]:
             return list(found)
     except OSError:
         return ()
+
+
+@contextmanager
+def _locked(file: BinaryIO) -> Iterator[None]:
+    """Hold the lock of a file for the length of the block. Raises OSError if another holds it."""
+    # Unlocked by name: a child that was forked meanwhile has the file open, and would keep the lock.
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)
+
+
+def link_or_copy(source: Path, target: Path, link: Callable[..., None] = os.link) -> None:
+    """Make a file a link to another, or a copy on another file system, or on one without links. Raises OSError."""
+    try:
+        link(source, target, follow_symlinks=False)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # The compression that it imports is 2 ms of a lookup by a new process.
+        import shutil
+
+        shutil.copyfile(source, target, follow_symlinks=False)
 
 
 def _remove(path: Path) -> None:

@@ -1,5 +1,6 @@
 """The cache on local disk among processes: shared, killed in the middle of a write, and on a disk that is full."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -34,6 +35,36 @@ def test_a_process_killed_while_it_writes_an_entry_leaves_no_entry(tmp_path):
     cache.sweep()
     assert not left.exists()
     assert (cache.get("whole"), cache.get("half")) == (b"whole", b"both halves")
+
+
+FORKS = """
+import os, sys, time
+from pathlib import Path
+from lakebed.storage.disk_cache import DiskCache
+class Forking(DiskCache):
+    def _delete_left(self):
+        if os.fork() == 0:
+            time.sleep(120)
+            os._exit(0)
+Forking(Path(sys.argv[1])).sweep()
+print("swept", flush=True)
+time.sleep(120)
+"""
+
+
+def test_a_child_that_was_forked_during_a_sweep_does_not_hold_up_the_next(tmp_path):
+    cache = DiskCache(tmp_path)
+    cache.keep("a", b"one")
+    command = [sys.executable, "-c", FORKS, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "swept\n"
+            cache.bytes_max = 0
+            cache.sweep()
+            assert cache.get("a") is None
+        finally:
+            os.killpg(child.pid, signal.SIGKILL)
 
 
 SHARES = """

@@ -1,6 +1,8 @@
 """The cache on local disk: what is kept is found, what is not what it was is a miss, and the bound holds."""
 
+import errno
 import logging
+import os
 import re
 import shutil
 import stat
@@ -103,6 +105,29 @@ def test_what_is_no_entry_does_no_harm(cache):
     cache.keep("b", b"two")
     cache.sweep()
     assert cache.get("b") == b"two"
+
+
+def test_a_folder_that_cannot_be_looked_into_does_no_harm(cache):
+    cache.keep("a", b"one")
+    [path] = entries(cache)
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.symlink_to("x" * 300)
+    cache.keep("a", b"one")
+    assert cache.get("a") is None
+
+
+def no_links(source, target, *, follow_symlinks):
+    raise PermissionError(errno.EPERM, "no links here")
+
+
+@pytest.mark.parametrize("link", [os.link, no_links])
+def test_a_file_is_copied_where_there_are_no_links(tmp_path, link):
+    (tmp_path / "a").write_bytes(b"an object")
+    disk_cache.link_or_copy(tmp_path / "a", tmp_path / "b", link)
+    assert (tmp_path / "b").read_bytes() == b"an object"
+    with pytest.raises(FileNotFoundError):
+        disk_cache.link_or_copy(tmp_path / "none", tmp_path / "c", link)
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
