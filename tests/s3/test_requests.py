@@ -173,6 +173,21 @@ def test_entries_after_the_checkpoint_are_read_together(s3_server, url):
 
 
 @pytest.mark.usefixtures("nothing_kept")
+def test_a_table_has_the_name_that_it_has_now(s3_server, url):
+    """Though its checkpoint was read ahead, under the name that the checkpoint of the catalog has for it."""
+    lake = lakebed.open(url, storage_options=s3_server.storage_options)
+    name = "catalog/checkpoints/latest/manifest.ndjson"
+    before = lake.storage.get(name)
+    lake.rename_table("t", "u")
+    lake.create_table("t", SCHEMA)
+    lake.close()
+    lake.storage.replace(name, before)
+    fresh = lakebed.open(url, storage_options=s3_server.storage_options)
+    assert fresh.table("t").name == "t"
+    assert fresh.table("u").name == "u"
+
+
+@pytest.mark.usefixtures("nothing_kept")
 def test_a_store_that_refuses_listings_is_read_one_by_one(s3_server, url):
     s3_server.spoil = lambda request: None if request.key else Spoilt("403 Forbidden")
     assert opened(s3_server, url).get("key-000123").num_rows == 1

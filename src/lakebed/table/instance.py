@@ -276,9 +276,13 @@ class Instance(TableNames[Table]):
 
     def table(self, name: str) -> Table:
         """Return the table of that name. Raises NotFoundError if there is none."""
+        check_text("name", name)
         with self._opened_ahead(name):
             registered = self._find(name)
-        return self._handle(registered.id, registered.name)
+        table = self._handle(registered.id, registered.name)
+        # It may have been opened by a name that it had before.
+        table.name = registered.name
+        return table
 
     @contextmanager
     def _opened_ahead(self, name: str) -> Iterator[None]:
@@ -293,8 +297,10 @@ class Instance(TableNames[Table]):
             return
         opening = threading.Thread(target=self._open, args=(self._handle(known.id, known.name),), name="lakebed-open")
         opening.start()
-        yield
-        opening.join()
+        try:
+            yield
+        finally:
+            opening.join()
 
     @staticmethod
     def _open(table: Table) -> None:
