@@ -248,6 +248,9 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
             operations.append({"operation": one.operation, "outcome": one.last_outcome, "error": error})
             lines.append(f"table {found.name}: {one.operation}: {one.last_outcome or 'failed'}")
             errors.append((f"table {found.name}: {one.operation}: ", one.last_error))
+        if found.publication_error is not None:
+            # No failure: a later round may publish it, such as once it is compacted.
+            lines.append(f"table {found.name}: not published: {found.publication_error}")
         document = {"table": found.name, "online": found.online, "paused": list(found.paused)}
         tables.append({**document, "version": found.version, "operations": operations})
     cli.out.document({"tables": tables}, lines or ["nothing was due"])

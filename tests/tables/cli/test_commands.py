@@ -620,6 +620,19 @@ def test_an_alter_that_cannot_be_is_refused_with_its_reason(
     assert said in ran.err
 
 
+@pytest.mark.usefixtures("table")
+def test_a_round_over_all_tables_says_what_was_not_published(cli: Cli, url: str) -> None:
+    merge = lakebed.Aggregate({"n": "sum"})
+    schema = lakebed.Schema({"id": "int64"}, values={"n": "int64"})
+    lake = lakebed.open(url)
+    table = lake.create_table("sums", schema, merge=merge, settings={"publish": "iceberg"})
+    lake.pause("sums", "compaction")
+    for _ in range(2):
+        table.write([{"id": 1, "n": 1}])
+    ran = cli("maintain", "--all", "--in-process")
+    assert (ran.code, "table sums: not published: " in ran.out) == (0, True)
+
+
 def test_a_round_over_all_tables_prints_each_error_once_with_its_table(cli: Cli, table: str, url: str) -> None:
     broken = lakebed.open(url).create_table("broken", lakebed.Schema({"id": "int64"}))
     broken.write([{"id": 1}])
