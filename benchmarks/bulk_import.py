@@ -122,7 +122,7 @@ def case_of(word: str) -> Case:
         case "lineitem":
             return Case("lineitem", "none", "lineitem", "parquet", 1, 0.0)
         case _ if word in KINDS:
-            return Case(f"{word}, 8 partitions", "spark", word, "parquet", 8, 2.5)
+            return Case(f"{word}, 8 partitions", "spark", word, "parquet", 8, 2.2 if word in EVEN_KINDS else 1.8)
         case _:
             partitions = int(word)
             at_least = 2.5 if partitions <= 256 else 1.5

@@ -126,10 +126,10 @@ def main() -> int:
         make(Path(scratch), args.scale, args.memory_limit)
         command = [sys.executable, "-m", "benchmarks.tpch", *sys.argv[1:], "--side"]
         ran = {side: subprocess.run([*command, side, scratch], check=True, stdout=subprocess.PIPE) for side in SIDES}
-    return show({side: pickle.loads(one.stdout) for side, one in ran.items()}, args.scale)
+    return show({side: pickle.loads(one.stdout) for side, one in ran.items()}, args)
 
 
-def show(found: dict[str, dict[int, Answer]], scale: float) -> int:
+def show(found: dict[str, dict[int, Answer]], args: argparse.Namespace) -> int:
     """Print the table; return 1 if an answer is not equal, or failed."""
     print(f"{'query':>5} {'Lakebed':>9} {'DataFusion':>11} {'DuckDB':>8} {'ratio':>6}  equal")
     wrong = 0
@@ -139,7 +139,7 @@ def show(found: dict[str, dict[int, Answer]], scale: float) -> int:
         print(f"{number:5} {_figures([min(found[side][number].cpu) for side in SIDES])}  {said}")
     totals = {side: [sum(one) for one in zip(*(a.cpu for a in of.values()), strict=True)] for side, of in found.items()}
     print(f"{'all':>5} {_figures([min(totals[side]) for side in SIDES])}")
-    what = f"{len(found['lakebed'])} queries of TPC-H at scale {scale:g}"
+    what = f"{len(found['lakebed'])} queries of TPC-H at scale {args.scale:g}, {args.memory_limit // 2**20} MiB"
     for peer, aim in (("datafusion", AIM), ("duckdb", None)):
         record(what, "CPU s", totals["lakebed"], peer=peer, theirs=totals[peer], aim=aim)
     return 1 if wrong else 0
