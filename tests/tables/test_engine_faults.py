@@ -23,6 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
 TESTED_BELOW = {
     "pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units", "ignored_clauses",
     "least_of_infinities", "required_column_of_an_outer_join", "nan_keys_across_batches",
+    "condition_of_a_narrowed_join",
 }  # fmt: skip
 TESTED_ELSEWHERE = {"columns_of_one_name"}
 """Faults that only show in statements of a certain plan: the tests of their module have them."""
@@ -189,3 +190,10 @@ def test_nan_keys_across_batches():
     keys = pa.array([float("nan")] * 5)
     with pytest.raises(BaseException, match="None"):
         joined_by_sorting(keys, "SELECT a.k FROM t a WHERE EXISTS (SELECT 1 FROM t b WHERE a.x = b.x)")
+
+
+def test_condition_of_a_narrowed_join():
+    """It is true of four of five pairs, and is taken as one on ``x``."""
+    keys = pa.array([1, 2, 3, 4, 5])
+    statement = "SELECT a.x, b.x AS other FROM t a JOIN t b ON a.x = b.x AND a.k + b.k > 1"
+    assert len(joined_by_sorting(keys, statement)) == 5

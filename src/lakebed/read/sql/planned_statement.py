@@ -26,6 +26,7 @@ from lakebed import clock
 from lakebed.engine.statement_reasons import plain_reason, statement_reason
 from lakebed.engine.workarounds.required_columns import has_outer_join, with_nullable_columns
 from lakebed.engine.workarounds.same_names import HASH_JOIN
+from lakebed.engine.workarounds.sorted_join_filters import may_mistake_columns
 from lakebed.errors import Code, Error, UsageError
 from lakebed.model import types
 from lakebed.model.foreign_errors import is_panic, translate_errors
@@ -108,7 +109,10 @@ class PlannedStatement:
             frame = self.plan(tables, options)
             schema = schema_of(frame, self.text, self.names)
             try:
-                return _StartedPlan(schema, started(frame, self.read, self.text), options)
+                stream = started(frame, self.read, self.text)
+                by_sorting = options.get(HASH_JOIN) == "false"
+                mistaken = by_sorting and may_mistake_columns(str(frame.execution_plan().display_indent()))
+                return _StartedPlan(schema, stream, options, mistaken)
             except OwnPlanError as error:
                 if error.option in options:
                     raise error.refusal from error
@@ -138,6 +142,7 @@ class PlannedStatement:
                         f"{error.message}. Rows had been returned already, so the statement was not started again with "
                         "joins that spill to disk: with ORDER BY, rows are returned when the joins are done"
                     ) from error
+                failure = error.message
             else:
                 yield from held
                 return
@@ -145,6 +150,11 @@ class PlannedStatement:
             running = None
             clock.sleep(wait_s)
             running = self._started(options)
+            if running.is_mistaken:
+                raise Code.QUERY_MEMORY_EXCEEDED(
+                    f"{failure}. It was not started again with joins that spill to disk: those of the engine evaluate "
+                    "conditions beside equalities wrongly"
+                )
         yield from batches_of(running.stream, schema, self.read)
 
 
@@ -155,6 +165,7 @@ class _StartedPlan:
     schema: pa.Schema
     stream: RecordBatchStream
     options: Mapping[str, str]
+    is_mistaken: bool
 
 
 def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = None) -> pa.Schema:
