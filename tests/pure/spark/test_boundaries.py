@@ -129,11 +129,16 @@ def test_the_weight_of_each_key_is_that_of_a_sum_key_by_key(parts):
 
 
 def test_ranges_are_small_and_not_so_many_that_a_chunk_becomes_crumbs():
-    """A range has 64 Ki rows or 4 MiB; a batch of a range has each column once."""
-    assert range_count(0, 0, 1) == range_count(10, 100, 10**6) == 1
-    assert range_count(10 * 2**16, 2**20, 3) == range_count(5, 40 * 2**20, 3) == 10
-    assert range_count(10**12, 2**50, 3) == range_count(10**12, 2**50, 64) == 1024
-    assert range_count(10**12, 2**50, 128) == 512
-    assert range_count(10 * 2**16, 2**20, 1024) == 10
-    assert range_count(10**12, 2**50, 1024) == 64
-    assert range_count(10**12, 2**50, 10**6) == 1
+    """A range has 64 Ki rows or 4 MiB, and a batch of one range on average 2 KiB of each column."""
+
+    def count(rows, size_bytes, columns, chunk_bytes=2**27):
+        return range_count(rows, size_bytes, columns=columns, chunk_bytes=chunk_bytes)
+
+    assert count(0, 0, 1) == count(10, 100, 10**6) == 1
+    assert count(10 * 2**16, 2**20, 3) == count(5, 40 * 2**20, 3) == 10
+    assert count(10**12, 2**50, 3) == count(10**12, 2**50, 64) == count(10**12, 2**50, 3, 2**24) == 1024
+    assert count(10**12, 2**50, 128) == 512
+    assert count(10 * 2**16, 2**20, 1024) == 10
+    assert count(10**12, 2**50, 1024) == 64
+    assert count(10**12, 2**50, 1024, 2**24) == 8
+    assert count(10**12, 2**50, 10**6) == 1

@@ -158,14 +158,17 @@ def _append(cuts: list[bytes], key: bytes) -> None:
 RANGE_ROWS, RANGE_BYTES = 64 * 1024, 4 * 1024 * 1024
 """The rows of a range, or fewer if they are so many bytes in the input."""
 
-RANGES_MAX, RANGE_COLUMNS_MAX = 1024, 64 * 1024
-"""A map task sends a batch for each range of a chunk, at some 50 µs each. Of many columns it is 10 µs for each of them,
-so the batches of a chunk have at most so many columns together: to divide a large range again costs less."""
+RANGES_MAX = 1024
+"""A map task sends a batch for each range of a chunk, at some 50 µs each."""
+
+RANGE_COLUMN_BYTES = 2048
+"""The least bytes of a column in such a batch, on average, since each column of it costs 10 µs: to divide a large range
+again costs less."""
 
 
-def range_count(rows: int, size_bytes: int, columns: int) -> int:
-    """Return the number of ranges for an import of this size into a table of so many columns."""
-    ranges_max = min(RANGES_MAX, RANGE_COLUMNS_MAX // columns)
+def range_count(rows: int, size_bytes: int, *, columns: int, chunk_bytes: int) -> int:
+    """Return the number of ranges for an import of this size into a table of so many columns, in such chunks."""
+    ranges_max = min(RANGES_MAX, chunk_bytes // (RANGE_COLUMN_BYTES * columns))
     return max(1, min(ranges_max, max(rows // RANGE_ROWS, size_bytes // RANGE_BYTES)))
 
 

@@ -50,7 +50,7 @@ from lakebed.jobs.bulk_import.map_inputs import (
     source_rows,
     staged_input,
 )
-from lakebed.jobs.bulk_import.shuffle import Reduced, Shuffle, map_task, reduce_task, settle
+from lakebed.jobs.bulk_import.shuffle import CHUNK_SHARE, Reduced, Shuffle, map_task, reduce_task, settle
 from lakebed.jobs.bulk_import.staging import Quarantine, Rows, Staged, Staging, part_rows, stage_task
 from lakebed.jobs.executor import Executor, MapReduce, Root, TableCall, frames_of
 from lakebed.jobs.job_progress import Progress, in_phase
@@ -326,8 +326,12 @@ class Importer:
         partitions = self.table.state().partitions.boundaries
         reducers = reducer_count(map_input.size_bytes, shuffle.layout.file_bytes, map_input.cores)
         boundaries = divide(sample, partitions, reducers)
-        columns = len(shuffle.layout.schema.names)
-        ranges = range_count(sum(map_input.rows), map_input.size_bytes, columns)
+        ranges = range_count(
+            sum(map_input.rows),
+            map_input.size_bytes,
+            columns=len(shuffle.layout.schema.names),
+            chunk_bytes=shuffle.memory_limit_bytes // CHUNK_SHARE,
+        )
         cuts = range_cuts(sample, boundaries, ranges)
         return replace(shuffle, boundaries=boundaries, partitions=partitions, cuts=cuts)
 
