@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
+import duckdb
 import pyarrow as pa
 import pytest
 
@@ -12,6 +13,8 @@ from lakebed import Schema
 from lakebed.clock import random_token
 from lakebed.engine.datafusion import expression_context
 from lakebed.engine.workarounds.same_names import options_off
+from lakebed.errors import Code
+from tests.raising import raises
 
 TRIPS = [{"k": k, "a": a, "d": d} for k, (a, d) in enumerate(product([1, 5, 7], [-1, 2]))]
 
@@ -97,3 +100,21 @@ def test_options_are_off_where_a_filter_may_be_moved_by_a_name(statement, off):
         context.from_pydict({"k": [1], "a": [1], "d": [1]}, name=name)
     has_hidden = "(SELECT" in statement
     assert set(options_off(context.sql(statement).optimized_logical_plan(), has_hidden=has_hidden)) == off
+
+
+REFUSED = """
+SELECT x.k, x.a, CAST(sum(y.{a}) AS BIGINT) AS s FROM t x JOIN {right} y ON x.k = y.{a}
+WHERE y.{k} > 1 OR x.k < 0 GROUP BY ROLLUP (x.k, x.a) HAVING x.a > 2
+"""
+
+
+def test_a_join_that_is_mistaken_by_either_way_is_refused_and_answered_under_other_names(lake):
+    """Hash joins move its filter by name, and joins of sorted rows evaluate its condition over other columns."""
+    with raises(Code.SQL_INVALID):
+        lake.sql(REFUSED.format(a="a", k="k", right="t"))
+    renamed = REFUSED.format(a="other_a", k="other_k", right="(SELECT k AS other_k, a AS other_a FROM t)")
+    peer = duckdb.connect()
+    peer.register("t", lake.table("t").to_arrow())
+    found, wanted = lake.sql(renamed).read_all(), peer.sql(renamed).to_arrow_table()
+    assert found.num_rows
+    assert sorted(map(repr, found.to_pylist())) == sorted(map(repr, wanted.to_pylist()))

@@ -14,7 +14,7 @@ becomes an error that the caller can act on: change the statement, raise a limit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -93,12 +93,19 @@ class PlannedStatement:
     plan_text: str
     held_bytes: int
 
-    def run(self, options: Mapping[str, str]) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
+    def run(self, options: Mapping[str, str], off: Collection[str] = ()) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """Start it with some options of the engine changed; return the columns of the result, and its rows.
 
-        Raises UsageError for a statement that the engine refuses, and as :meth:`Reader.scan`.
+        ``off`` are those without which the engine would mistake columns. Raises UsageError for a statement that the
+        engine refuses or would mistake columns in however it joins, and as :meth:`Reader.scan`.
         """
-        running = self._started(options)
+        running = self._started({**options, **dict.fromkeys(off, "false")})
+        if running.is_mistaken and HASH_JOIN in off:
+            raise Code.SQL_INVALID(
+                "the engine would evaluate a condition of a join in this statement over other columns: give columns "
+                "that have one name in several of the joined tables other names, in a subquery (SELECT k AS other_k, "
+                "... FROM t), and join what stands as a subquery in an expression"
+            )
         return running.schema, self._rows(running)
 
     def _started(self, options: Mapping[str, str]) -> _StartedPlan:

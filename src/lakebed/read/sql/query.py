@@ -248,11 +248,11 @@ class SqlEngine:
             else:
                 rows_of[name] = context.read_batches(rows.to_batches() or [empty_batch(rows.schema)])
         plan_text = optimized.display_indent()
-        options = {**self.options, **dict.fromkeys(off, "false")}
+        options = dict(self.options)
         if JOIN in plan_text and not _EXTREME.search(plan_text):
             options |= _STATISTICS
         plan = partial(self._planned, context, text)
-        return PlannedStatement(plan, text, names, rows_of, read, plan_text, self.held_bytes).run(options)
+        return PlannedStatement(plan, text, names, rows_of, read, plan_text, self.held_bytes).run(options, off)
 
     def _few(self, snapshot: Tabular, condition: Condition, scans: _Scans) -> pa.Table | None:
         """Return the rows that the scans need, if they are few; else None.
