@@ -71,7 +71,9 @@ def export(pipeline: Pipeline) -> None:
 
 # PyArrow's ParquetWriter is deleted before it has all its attributes.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(("call", "step"), [(write, 3), (scan, 3), (compact, 13), (export, 13)])
+@pytest.mark.parametrize(
+    ("call", "step"), [(write, 3), (scan, 3), pytest.param(compact, 13, marks=pytest.mark.slow), (export, 13)]
+)
 def test_an_interrupted_call_leaves_nothing_behind(
     pipeline: Pipeline, folder: Path, call: Callable[[Pipeline], None], step: int
 ) -> None:
@@ -85,7 +87,8 @@ def test_an_interrupted_call_leaves_nothing_behind(
             interrupted = interrupted_at(place, partial(call, pipeline))
         except Error as error:
             # Python's rmtree closes a folder twice if the interrupt comes just after the first time.
-            if "Bad file descriptor" not in error.message:
+            # Of its Condition see below; a write says that it could not sort.
+            if "Bad file descriptor" not in error.message and "release unlocked lock" not in error.message:
                 raise
         except RuntimeError as error:
             # Python's Condition.wait releases its lock twice if the interrupt comes just after the first time.
