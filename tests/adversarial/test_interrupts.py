@@ -71,9 +71,7 @@ def export(pipeline: Pipeline) -> None:
 
 # PyArrow's ParquetWriter is deleted before it has all its attributes.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize(
-    ("call", "step"), [(write, 3), (scan, 3), pytest.param(compact, 13, marks=pytest.mark.slow), (export, 13)]
-)
+@pytest.mark.parametrize(("call", "step"), [(write, 3), (scan, 3), (compact, 13), (export, 13)])
 def test_an_interrupted_call_leaves_nothing_behind(
     pipeline: Pipeline, folder: Path, call: Callable[[Pipeline], None], step: int
 ) -> None:
@@ -87,15 +85,15 @@ def test_an_interrupted_call_leaves_nothing_behind(
             interrupted = interrupted_at(place, partial(call, pipeline))
         except Error as error:
             # Python's rmtree closes a folder twice if the interrupt comes just after the first time.
-            # Of its Condition see below; a write says that it could not sort.
-            if "Bad file descriptor" not in error.message and "release unlocked lock" not in error.message:
+            if "Bad file descriptor" not in error.message:
                 raise
         except RuntimeError as error:
             # Python's Condition.wait releases its lock twice if the interrupt comes just after the first time.
             if str(error) != "release unlocked lock":
                 raise
         assert not list(folder.iterdir()), place
-        until(lambda: {thread.name for thread in threading.enumerate()} <= before)
+        # A thread that never begins is not alive: Python keeps its lock if the interrupt comes while it is started.
+        until(lambda: {thread.name for thread in threading.enumerate() if thread.is_alive()} <= before)
         place += step
     assert place > 3 * step
     write(pipeline)

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import threading
 import tomllib
 from pathlib import Path
 
@@ -111,6 +112,27 @@ def test_a_panic_is_reported_and_an_interrupt_passes():
     for other in (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError, lakebed.NotFoundError):
         with pytest.raises(other), translate_errors(lambda e: Code.INTERNAL_ERROR(error_text(e))):
             raise other("it", code=Code.TABLE_NOT_FOUND) if other is lakebed.NotFoundError else other("it")
+
+
+def test_an_error_that_came_of_an_interrupt_is_the_interrupt():
+    """Python's Condition.wait releases its lock twice if the interrupt comes just after the first time."""
+
+    def interrupted_in(lock):
+        with lock:
+            lock.release()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as caught, translate_errors(lambda e: Code.INTERNAL_ERROR(error_text(e))):
+        interrupted_in(threading.Lock())
+    assert str(caught.value.__cause__) == "release unlocked lock"
+
+
+def test_an_error_while_something_is_cleared_up_after_an_interrupt_is_an_error():
+    try:
+        raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        with raises(Code.INTERNAL_ERROR), translate_errors(lambda e: Code.INTERNAL_ERROR(error_text(e))):
+            raise ValueError("no such folder")  # noqa: B904 - within the block, as a library raises it
 
 
 def test_an_error_without_a_message_has_its_type_as_text():

@@ -125,9 +125,10 @@ def call(work: Callable[[], T], thread: Callable[[Callable[[], object]], threadi
     stop = Stop()
     done: list[T] = []
     raised: list[BaseException] = []
-    ended = threading.Event()
+    begun, ended = threading.Event(), threading.Event()
 
     def run() -> None:
+        begun.set()
         _current.set(stop)
         try:
             # The interrupt may have come while the thread was started.
@@ -141,7 +142,7 @@ def call(work: Callable[[], T], thread: Callable[[Callable[[], object]], threadi
     if threading.current_thread() is not threading.main_thread():
         copy_context().run(run)
     else:
-        _wait(thread(functools.partial(copy_context().run, run)), stop, ended)
+        _wait(thread(functools.partial(copy_context().run, run)), stop, begun, ended)
     if stop.asked:
         # Another error that it raised, such as one of closing jobs, becomes the cause.
         cause = next((error for error in raised if not isinstance(error, KeyboardInterrupt)), None)
@@ -151,8 +152,11 @@ def call(work: Callable[[], T], thread: Callable[[Callable[[], object]], threadi
     return done[0]
 
 
-def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
-    """Wait until the thread has ended. After an interrupt, Thread.join treats a running thread as ended."""
+def _wait(thread: threading.Thread, stop: Stop, begun: threading.Event, ended: threading.Event) -> None:
+    """Wait until the thread has ended. After an interrupt, Thread.join treats a running thread as ended.
+
+    A thread whose start was interrupted may never begin: Python keeps the lock for which it waits.
+    """
     try:
         thread.start()
         while not ended.wait(LOOK_EVERY_S):
@@ -160,6 +164,6 @@ def _wait(thread: threading.Thread, stop: Stop, ended: threading.Event) -> None:
     except KeyboardInterrupt:
         stop.ask()
         # A thread that has not begun checks the stop first.
-        while thread.ident is not None and not ended.is_set():
+        while begun.is_set() and not ended.is_set():
             stop.cancel()
             ended.wait(CANCEL_EVERY_S)

@@ -8,6 +8,7 @@ the exceptions of its producer. A missing module raises at its import. Code that
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -58,7 +59,12 @@ _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 @contextmanager
 def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[None]:
-    """Raise ``as_error(exception)`` for exceptions of a library inside the block; interrupts and exits pass."""
+    """Raise ``as_error(exception)`` for exceptions of a library inside the block; interrupts and exits pass.
+
+    An exception that came of an interrupt inside the block is that interrupt: Python's own locks and folders raise some
+    if it comes at the wrong moment.
+    """
+    handled = sys.exception()
     try:
         yield
     except PASSED:
@@ -66,6 +72,8 @@ def translate_errors(as_error: Callable[[BaseException], Error]) -> Iterator[Non
     except BaseException as error:
         if not isinstance(error, Exception) and not is_panic(error):
             raise
+        if isinstance(error.__context__, KeyboardInterrupt) and error.__context__ is not handled:
+            raise KeyboardInterrupt from error
         raise as_error(error) from error
 
 

@@ -229,3 +229,28 @@ def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, mon
     monkeypatch.setattr(Log, "newest_first", fail)
     (reported,) = interrupted(table)
     assert reported == "what was committed could not be read (the store is gone); see `lakebed history`"
+
+
+class _NeverBegins(threading.Thread):
+    """As a thread whose start is interrupted just after Python took the lock for which the thread waits."""
+
+    @property
+    def ident(self) -> int:
+        return 1
+
+    def start(self) -> None:
+        raise KeyboardInterrupt
+
+
+def test_a_call_whose_thread_never_begins_ends() -> None:
+    def late(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(WAIT_S)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            call(lambda: None, lambda run: _NeverBegins(target=run))
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
