@@ -44,6 +44,8 @@ from lakebed.engine.complexity import fit
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
+from lakebed.engine.workarounds.joined_nulls import RULE as NULLS_RULE
+from lakebed.engine.workarounds.joined_nulls import joins_nulls
 from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
 from lakebed.engine.workarounds.same_names import options_off
 from lakebed.engine.workarounds.typed_literals import with_resolved_literals
@@ -182,7 +184,7 @@ class SqlEngine:
         self._lock = threading.Lock()
         self._named = _Names()
         self._described = InformationSchema((_CATALOG, _SCHEMA), names, self._schema_of)
-        self._context: SessionContext | None = None
+        self._contexts: dict[bool, SessionContext] = {}
         self._limit_bytes = 0
         self.in_memory_rows = 10_000
         """As many rows are read past DataFusion in about 10 ms, which is what it costs to open files in it."""
@@ -214,7 +216,7 @@ class SqlEngine:
     def _answer(self, bounds: Fitted, memory_limit_bytes: int) -> tuple[pa.Schema, Generator[pa.RecordBatch]]:
         """Return the columns of the result, and its rows."""
         with self._lock:
-            context = self._context_of(memory_limit_bytes)
+            context = self._context_of(memory_limit_bytes, joins_nulls=joins_nulls(bounds.text))
         self._described.prepare(bounds.naming)
         named = ((name, self._snapshot_of(name)) for name in self._tables_of(context, bounds.naming))
         snapshots = {name: snapshot for name, snapshot in named if snapshot is not None}
@@ -300,14 +302,20 @@ class SqlEngine:
             return None
         return None if snapshot is None else snapshot.schema
 
-    def _context_of(self, memory_limit_bytes: int) -> SessionContext:
+    def _context_of(self, memory_limit_bytes: int, *, joins_nulls: bool) -> SessionContext:
         ENGINE.enter()
-        if self._context is None or self._limit_bytes != memory_limit_bytes:
-            self._context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes, copies_folder())
-            self._context.register_catalog_provider(_CATALOG, _Catalog(self._named, self._described))
-            register(self._context)
+        if self._limit_bytes != memory_limit_bytes:
+            self._contexts.clear()
             self._limit_bytes = memory_limit_bytes
-        return self._context
+        context = self._contexts.get(joins_nulls)
+        if context is None:
+            context = statement_context(_OPTIONS, (_CATALOG, _SCHEMA), memory_limit_bytes, copies_folder())
+            context.register_catalog_provider(_CATALOG, _Catalog(self._named, self._described))
+            register(context)
+            if joins_nulls:
+                context.remove_optimizer_rule(NULLS_RULE)
+            self._contexts[joins_nulls] = context
+        return context
 
     def _tables_of(self, context: SessionContext, text: str) -> list[str]:
         """Return the names that may be tables of the statement: functions are looked up as tables as well."""
