@@ -64,9 +64,16 @@ class OwnPlanError(Exception):
         self.option = option
 
 
+class _MistakenColumnsError(Exception):
+    """The engine would evaluate conditions of joins over other columns."""
+
+
 BATCH_ROWS = "datafusion.execution.batch_size"
 JOIN = " Join: "
 """What shows a join in the text of a logical plan."""
+
+_EXPLAINS = ("Explain", "Analyze")
+"""What the logical plans of EXPLAIN begin with."""
 
 _SPILLING_JOINS = {HASH_JOIN: "false", BATCH_ROWS: "1024"}
 """Joins of sorted rows. A batch of each spilled run of each sort is in memory, so batches are small."""
@@ -80,12 +87,12 @@ failed plan a little later, and other statements may take it."""
 class PlannedStatement:
     """A statement, and all that it takes to run it.
 
-    ``plan`` plans it over its tables, with these options of the engine changed. ``names`` are those of its columns, if
-    they are not those of the text; ``rows`` those of its tables, of which some are ``read`` from files; ``plan_text``
-    shows its optimized plan.
+    ``plan`` plans a text over its tables, with these options of the engine changed. ``names`` are those of its columns,
+    if they are not those of ``text``; ``rows`` are those of its tables, of which some are ``read`` from files;
+    ``plan_text`` shows its optimized plan.
     """
 
-    plan: Callable[[Mapping[str, Table], Mapping[str, str]], DataFrame]
+    plan: Callable[[str, Mapping[str, Table], Mapping[str, str]], DataFrame]
     text: str
     names: Sequence[str] | None
     rows: Mapping[str, DataFrame]
@@ -99,31 +106,39 @@ class PlannedStatement:
         ``off`` are those without which the engine would mistake columns. Raises UsageError for a statement that the
         engine refuses or would mistake columns in however it joins, and as :meth:`Reader.scan`.
         """
-        running = self._started({**options, **dict.fromkeys(off, "false")})
-        if running.is_mistaken and HASH_JOIN in off:
+        try:
+            running = self._started({**options, **dict.fromkeys(off, "false")})
+        except _MistakenColumnsError as error:
             raise Code.SQL_INVALID(
                 "the engine would evaluate a condition of a join in this statement over other columns: give columns "
                 "that have one name in several of the joined tables other names, in a subquery (SELECT k AS other_k, "
                 "... FROM t), and join what stands as a subquery in an expression"
-            )
+            ) from error
         return running.schema, self._rows(running)
 
     def _started(self, options: Mapping[str, str]) -> _StartedPlan:
         """Plan and start it with these options, and others if the engine refuses its own plan."""
-        nullable = options.get(HASH_JOIN) == "false" and has_outer_join(self.plan_text)
+        by_sorting = options.get(HASH_JOIN) == "false"
+        nullable = by_sorting and has_outer_join(self.plan_text)
         tables = {name: Table(with_nullable_columns(rows) if nullable else rows) for name, rows in self.rows.items()}
         while True:
-            frame = self.plan(tables, options)
+            if by_sorting and self._may_mistake_columns(tables, options):
+                raise _MistakenColumnsError
+            frame = self.plan(self.text, tables, options)
             schema = schema_of(frame, self.text, self.names)
             try:
-                stream = started(frame, self.read, self.text)
-                by_sorting = options.get(HASH_JOIN) == "false"
-                mistaken = by_sorting and may_mistake_columns(str(frame.execution_plan().display_indent()))
-                return _StartedPlan(schema, stream, options, mistaken)
+                return _StartedPlan(schema, started(frame, self.read, self.text), options)
             except OwnPlanError as error:
                 if error.option in options:
                     raise error.refusal from error
                 options = {**options, error.option: "false"}
+
+    def _may_mistake_columns(self, tables: Mapping[str, Table], options: Mapping[str, str]) -> bool:
+        if self.plan_text.startswith(_EXPLAINS):
+            return False
+        with translate_errors(partial(refused, statement=self.text)):
+            steps = self.plan(f"EXPLAIN VERBOSE {self.text}", tables, options).to_arrow_table()
+        return may_mistake_columns(zip(*(column.to_pylist() for column in steps.columns), strict=True))
 
     def _rows(self, running: _StartedPlan | None) -> Generator[pa.RecordBatch]:
         """Return the rows of a running statement, or of one that was started again with joins that spill."""
@@ -156,12 +171,13 @@ class PlannedStatement:
             # Frees the memory of the failed joins.
             running = None
             clock.sleep(wait_s)
-            running = self._started(options)
-            if running.is_mistaken:
+            try:
+                running = self._started(options)
+            except _MistakenColumnsError as error:
                 raise Code.QUERY_MEMORY_EXCEEDED(
                     f"{failure}. It was not started again with joins that spill to disk: those of the engine evaluate "
                     "conditions beside equalities wrongly"
-                )
+                ) from error
         yield from batches_of(running.stream, schema, self.read)
 
 
@@ -172,7 +188,6 @@ class _StartedPlan:
     schema: pa.Schema
     stream: RecordBatchStream
     options: Mapping[str, str]
-    is_mistaken: bool
 
 
 def schema_of(frame: DataFrame, statement: str, names: Sequence[str] | None = None) -> pa.Schema:

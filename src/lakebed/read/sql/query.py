@@ -253,7 +253,7 @@ class SqlEngine:
         options = dict(self.options)
         if JOIN in plan_text and not _EXTREME.search(plan_text):
             options |= _STATISTICS
-        plan = partial(self._planned, context, text)
+        plan = partial(self._planned, context)
         return PlannedStatement(plan, text, names, rows_of, read, plan_text, self.held_bytes).run(options, off)
 
     def _few(self, snapshot: Tabular, condition: Condition, scans: _Scans) -> pa.Table | None:
