@@ -20,6 +20,7 @@ from urllib.request import Request, urlopen
 import pyarrow as pa
 
 import lakebed
+from benchmarks.http_get import SCHEMA, key
 from benchmarks.results import record
 
 STORE = """
@@ -73,13 +74,6 @@ print(json.dumps(rounds_ms))
 
 _UNSIGNED = "AWS4-HMAC-SHA256 Credential=test/20300101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=none"
 """moto finds the service by the scope of the signature, if a request names none."""
-
-SCHEMA = lakebed.Schema({"k": "string"}, {}, {"a": "int64", "b": "double", "c": "string"})
-
-
-def key(number: int) -> str:
-    """Return a key; keys of successive numbers are unordered."""
-    return f"{number * 2654435761 % 2**32:08x}-{number}"
 
 
 def rows(begin: int, end: int) -> pa.Table:

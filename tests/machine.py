@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakebed.spark import java_runtime
@@ -16,6 +19,15 @@ def set_temporary_folder(patch: pytest.MonkeyPatch, folder: Path) -> None:
     patch.setenv("TMPDIR", str(folder))
     # The variable was read when the first file was made.
     patch.setattr(tempfile, "tempdir", str(folder))
+
+
+@contextmanager
+def cores_of_arrow(count: int) -> Iterator[None]:
+    """Let PyArrow use this number of threads during the block."""
+    before = pa.cpu_count()
+    pa.set_cpu_count(count)
+    yield
+    pa.set_cpu_count(before)
 
 
 def hide_java(patch: pytest.MonkeyPatch, empty: Path) -> None:

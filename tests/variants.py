@@ -27,6 +27,11 @@ class Planted(NamedTuple):
 Variant = Callable[[], Iterable[Planted]]
 
 
+def instead(owner: Any, name: str, wrong: Any) -> Variant:
+    """Return a variant of one fault."""
+    return lambda: [Planted(owner, name, wrong)]
+
+
 def creates_over() -> Iterator[Planted]:
     """A store puts over an object that is there, though asked to create it."""
 

@@ -514,7 +514,7 @@ class Soak:
             assert as_found(snapshot.scan().read_all()) == wanted
 
     def run(self, operations: int, until_s: float) -> None:
-        """Run until so many operations were done, or a time."""
+        """Run until a number of operations were done, or until a time."""
         for name in WORKERS:
             self.start(name)
         next_kill, next_note_s = KILL_OPERATIONS, time.monotonic() + 60
@@ -564,7 +564,7 @@ class Soak:
 
     @property
     def rare(self) -> list[str]:
-        """What was not done once in so many operations: a run without it proves nothing of it."""
+        """Return the operations and kills that were too rare: the run proves little about them."""
         versions = sum(self.dictionary.seen.values())
         counts = self.dictionary.seen | self.reads.done
         often = {

@@ -28,7 +28,7 @@ from lakebed.upkeep.compaction import plan as compaction_plan
 from tests.adversarial.merging_interfaces import Interface, count, get, scan, scan_limit, scan_where
 from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.merging_oracle import Mode, Oracle
-from tests.variants import Planted, Variant, planted
+from tests.variants import Planted, Variant, instead, planted
 
 STEPS = 30
 EXAMPLES, NIGHTLY = 3, 300
@@ -138,10 +138,6 @@ def _any_files_merged() -> Iterator[Planted]:
     yield Planted(job_changes, "_out_of_order", lambda _job, _state: None)
 
 
-def _set(target: Any, name: str, wrong: Any) -> Variant:
-    return lambda: [Planted(target, name, wrong)]
-
-
 def _arrival_reversed() -> Iterator[Planted]:
     files_of = TableState.files_of
     yield Planted(TableState, "files_of", lambda self, partition: files_of(self, partition)[::-1])
@@ -164,12 +160,16 @@ BUGS = (
     ),
     Bug("a limit is applied below the merge", _below(limit=lambda request: request.limit), interfaces=(scan_limit,)),
     Bug("files that are no neighbours are merged", _any_files_merged, "first"),
-    Bug("an output is the last file of its partition", _set(job_changes, "_in_place", lambda state, _: state), "first"),
-    Bug("rows of files are counted", _set(counting, "is_merged", lambda _mode, _files: False), interfaces=(count,)),
+    Bug(
+        "an output is the last file of its partition",
+        instead(job_changes, "_in_place", lambda state, _: state),
+        "first",
+    ),
+    Bug("rows of files are counted", instead(counting, "is_merged", lambda _mode, _files: False), interfaces=(count,)),
     Bug("a lookup reads the newest files only", _lookups_of_one_file, interfaces=(get,)),
     Bug(
         "a lookup takes no notice of the filter",
-        _set(
+        instead(
             reader,
             "visible_rows",
             lambda state, columns, read: read(unfiltered(state), state.created.project(columns)),
@@ -179,7 +179,7 @@ BUGS = (
     ),
     Bug(
         "rows of one write are not merged",
-        _set(
+        instead(
             sort,
             "_sorted_rows",
             lambda chunk, schema, _mode, ahead_bytes: sort._in_order(chunk, schema, ahead_bytes),

@@ -26,6 +26,7 @@ from lakebed.files.formats.text_types import NULL_WORDS
 from lakebed.model.types import parse
 from lakebed.write.conformer import REASON, Conformer
 from tests.adversarial.text_oracle import is_usual, meaning
+from tests.machine import cores_of_arrow
 
 KINDS = {
     "bool": pa.bool_(),
@@ -217,10 +218,8 @@ def test_text_of_a_csv_file_has_any_form_of_its_type_if_it_is_cast():
 @pytest.fixture
 def one_core():
     """Files are read as one stream: threads for each small one would take most of the time."""
-    cores = pa.cpu_count()
-    pa.set_cpu_count(1)
-    yield
-    pa.set_cpu_count(cores)
+    with cores_of_arrow(1):
+        yield
 
 
 @pytest.mark.usefixtures("one_core")

@@ -37,7 +37,7 @@ from tests.pipeline.task_faults import (
     on_full_disk,
     used_and_freed,
 )
-from tests.pipeline.test_in_process import STOPPING, WITHOUT_SPARK, is_gone, started
+from tests.pipeline.test_in_process import SLOW, STOPPING, WITHOUT_SPARK, is_gone, started
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.spark.killing import TIMEOUT_S, begin, child
 from tests.waiting import WAIT_S, until
@@ -45,18 +45,6 @@ from tests.waiting import WAIT_S, until
 PARTS = [rows(seed, 700) for seed in range(3)]
 MANY_FILES = {"file_bytes": 4096, "row_group_rows": 1000}
 PLAIN = lakebed.Schema({"k": "int64"}, values={"v": "string"})
-
-# Each task of an import says that it began, and goes on for minutes.
-SLOW_IMPORT = """
-import functools, signal, sys
-signal.signal(signal.SIGINT, signal.default_int_handler)
-from lakebed.jobs.worker_pool import WorkerPool
-began = "[open('began', 'a').write(str(__import__('os').getpid()) + ' '), __import__('time').sleep(600)]"
-run, work = WorkerPool.run, functools.partial(eval, began)
-WorkerPool.run = lambda self, tasks, _, *more, **limits: run(self, [{} for _ in tasks], work, *more, **limits)
-from lakebed.cli import main
-sys.exit(main())
-"""
 
 
 WITHOUT_PYSPARK = WITHOUT_SPARK.replace(', "pandas"', "")
@@ -318,7 +306,7 @@ def test_an_import_that_is_stopped_imports_nothing_and_leaves_nothing(
     """After a kill, the next import of the machine deletes what is left."""
     write_parquet(tmp_path / "in", *PARTS)
     home, words = tmp_path / "home", ("import", "t", str(tmp_path / "in"), "--in-process", "--job-id", "monday")
-    process = started(instance, home, SLOW_IMPORT, *words)
+    process = started(instance, home, SLOW, *words)
     until(lambda: (home / "began").exists() and bool((home / "began").read_text()))
     pid = (home / "began").read_text().split()[0]
     assert [name for name in left_in(home) if "-pieces-" in name]

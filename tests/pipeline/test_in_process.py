@@ -28,7 +28,7 @@ from lakebed.cli import main
 sys.exit(main())
 """
 
-# Each task of a compaction says that it began, and goes on for minutes.
+# Each task says that it began, and goes on for minutes.
 SLOW = """
 import functools, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,12 +24,11 @@ import pytest
 
 from lakebed.errors import Code, DamagedError
 from lakebed.jobs.executor import Executor, MapReduce, Piece, Root, TableCall
-from lakebed.jobs.interrupt import Stop
 from lakebed.jobs.job_progress import Progress
 from lakebed.model.schema import Schema
 from lakebed.table.opening import create
 from lakebed.table.tracker.recorder import RunHandle
-from lakebed.testing.executors import TaskRecords, until
+from lakebed.testing.executors import TaskRecords, stopped_when_begun, until
 
 PAYLOADS = (b"", b"a", b"abc" * 5, bytes(range(256)) * 4096)
 """Of no byte, of some, and of a mebibyte."""
@@ -101,7 +99,7 @@ def map_reduce(values: list[str], *, reduce: str = "", send: Any = _send) -> Map
 
 
 def expected(maps: int) -> dict[int, list[list[int]]]:
-    """Return what each reducer receives of so many map tasks, in order."""
+    """Return what each reducer receives of ``maps`` map tasks, in order."""
     found: dict[int, list[list[int]]] = {}
     for number in range(maps):
         for reducer, chunk, part, payload in _of_map(number):
@@ -172,20 +170,9 @@ class ExchangeConformance:
         self, executor: Executor, call: TableCall, tmp_path: Path
     ) -> None:
         """While a map task runs, which is cancelled, or ends by itself before the call does."""
-        stop = Stop()
-
-        def end() -> None:
-            until(tmp_path / "began")
-            stop.ask()
-            stop.cancel()
-            (tmp_path / "released").touch()
-
-        ending = threading.Thread(target=end)
-        ending.start()
-        stopped = TableCall(call.table, call.place, stop=stop)
-        with pytest.raises(KeyboardInterrupt):
-            executor.exchange.map_reduce(map_reduce([str(tmp_path)] * 2, send=_waited), stopped)
-        ending.join()
+        waiting = map_reduce([str(tmp_path)] * 2, send=_waited)
+        with stopped_when_begun(tmp_path) as stop, pytest.raises(KeyboardInterrupt):
+            executor.exchange.map_reduce(waiting, TableCall(call.table, call.place, stop=stop))
         assert executor.exchange.run_all([""], _length, int, call) == [0]
 
     def test_progress_begins_with_no_row_and_ends_with_all(self, executor: Executor, call: TableCall) -> None:

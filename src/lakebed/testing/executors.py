@@ -15,6 +15,8 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -69,6 +71,26 @@ def until(mark: Path) -> None:
     while not mark.exists():
         assert clock.monotonic_s() < end_s, f"no {mark}"
         clock.sleep(0.01)
+
+
+@contextmanager
+def stopped_when_begun(folder: Path) -> Iterator[Stop]:
+    """Return a stop that is asked to stop once a task has written ``began`` into the folder.
+
+    A task that is not cancelled then goes on, because ``released`` is there.
+    """
+    stop = Stop()
+
+    def end() -> None:
+        until(folder / "began")
+        stop.ask()
+        stop.cancel()
+        (folder / "released").touch()
+
+    ending = threading.Thread(target=end)
+    ending.start()
+    yield stop
+    ending.join()
 
 
 class TaskRecords:
@@ -146,19 +168,8 @@ class ExecutorConformance:
 
     def test_a_call_that_is_stopped_ends_and_the_executor_does_not(self, executor: Executor, tmp_path: Path) -> None:
         """While a task runs, which is cancelled, or ends by itself before the call does."""
-        stop = Stop()
-
-        def end() -> None:
-            until(tmp_path / "began")
-            stop.ask()
-            stop.cancel()
-            (tmp_path / "released").touch()
-
-        ending = threading.Thread(target=end)
-        ending.start()
-        with pytest.raises(KeyboardInterrupt):
+        with stopped_when_begun(tmp_path) as stop, pytest.raises(KeyboardInterrupt):
             executor.run([str(tmp_path)] * 2, _waited, int, stop, memory_limit_bytes=MEMORY_BYTES)
-        ending.join()
         assert self.run(executor, [1]) == [2]
 
     def test_a_process_that_dies_costs_its_task_at_most(self, executor: Executor, tmp_path: Path) -> None:

@@ -223,7 +223,7 @@ class _Planning:
             return any(pc.any(pc.equal(batch.column(KIND), int(RowKind.PARTIAL))).as_py() for batch in batches)
 
     def tasks(self, files: Sequence[DataFile], part_rows: int) -> list[EntriesTask]:
-        """Return the tasks for these files, oldest first, with so many rows each at most, or one file."""
+        """Return the tasks for these files, oldest first: each has at most ``part_rows`` rows, or one file."""
         index, committed, rows = self._index, self._snapshot.state.files, part_rows
         parts: list[list[DataFile]] = []
         for file in sorted(files, key=lambda one: (committed[one.id].sequence_lo, one.id)):

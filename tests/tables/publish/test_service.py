@@ -36,6 +36,17 @@ def published(table: lakebed.Table) -> int:
     return 0 if found is None else found.version
 
 
+def lake_that_waits_for_a_compaction(folder: Path) -> lakebed.Instance:
+    """Return an instance whose table t cannot be published before a compaction, which is paused."""
+    lake = lakebed.create(str(folder / "lake"))
+    merge = lakebed.Aggregate({"v": "max", "at": "max"})
+    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=merge)
+    lake.pause("t", "compaction")
+    for start in (0, 5):
+        table.write(rows(start, 10))
+    return lake
+
+
 @pytest.mark.parametrize("late", [False, True])
 def test_a_service_publishes_each_version(tmp_path: Path, late: bool) -> None:
     """Also of a table that gets the setting while it runs."""
@@ -99,12 +110,8 @@ def test_a_call_publishes_unless_that_is_paused(tmp_path: Path) -> None:
 
 
 def test_a_call_leaves_a_version_that_cannot_be_published_to_a_later_one(tmp_path: Path) -> None:
-    lake = lakebed.create(str(tmp_path / "lake"))
-    merge = lakebed.Aggregate({"v": "max", "at": "max"})
-    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=merge)
-    lake.pause("t", "compaction")
-    for start in (0, 5):
-        table.write(rows(start, 10))
+    lake = lake_that_waits_for_a_compaction(tmp_path)
+    table = lake.table("t")
     with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
         (report,) = pipeline.maintain("t").others
         assert "not published" in report.summary
@@ -162,12 +169,8 @@ def test_an_index_is_not_published(tmp_path: Path) -> None:
 
 
 def test_a_publication_that_fails_is_tried_again_within_its_period(tmp_path: Path) -> None:
-    lake = lakebed.create(str(tmp_path / "lake"))
-    merge = lakebed.Aggregate({"v": "max", "at": "max"})
-    table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"}, merge=merge)
-    lake.pause("t", "compaction")
-    for start in (0, 5):
-        table.write(rows(start, 10))
+    lake = lake_that_waits_for_a_compaction(tmp_path)
+    table = lake.table("t")
     periods = {**default_periods(), "publication": 3600.0}
     with Service(lake, limits=ServiceLimits(periods=periods)) as service:
         wait_for(lambda: service.status().table("t").publication_error)  # type: ignore[union-attr]

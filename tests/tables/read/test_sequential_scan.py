@@ -14,6 +14,7 @@ from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.rows.reader import Reader
 from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import LocalStorage
+from tests.machine import cores_of_arrow
 from tests.tables.read.cases import TABLE, object_path, one_partition, stored
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "string"})
@@ -100,10 +101,8 @@ def test_a_reader_that_stops_after_a_few_rows_has_few_decoded(reader, file):
 
 @pytest.fixture
 def many_cores():
-    cores = pa.cpu_count()
-    pa.set_cpu_count(64)
-    yield
-    pa.set_cpu_count(cores)
+    with cores_of_arrow(64):
+        yield
 
 
 @pytest.mark.usefixtures("many_cores")

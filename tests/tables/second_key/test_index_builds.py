@@ -28,7 +28,7 @@ from lakebed.upkeep.index_feed import EntriesTask, Workers, feed_index, run_entr
 from lakebed.upkeep.view_feed import RefreshReport
 from tests.raising import raises
 from tests.tables.cases import compact, rewritten
-from tests.variants import Planted, Variant, planted
+from tests.variants import Variant, instead, planted
 
 SCHEMA = Schema({"k": "int64"}, values={"a": "int32"})
 FILES = 4
@@ -114,7 +114,7 @@ def killed_and_fed(instance: Instance, table: Table) -> None:
 
 
 def killed_before_its_last_commit(instance: Instance, table: Table) -> None:
-    with planted(_set(index_feed, "ProposeFeed", lambda *_, **__: die())), pytest.raises(Died):
+    with planted(instead(index_feed, "ProposeFeed", lambda *_, **__: die())), pytest.raises(Died):
         fed(instance)
     assert fed(instance).rows_read == 0
     assert (entries(instance), lacking(instance), keys(table)) == (FILES * ROWS, 0, ALL)
@@ -203,10 +203,6 @@ def _uncovered_by_sequence(state: Any, view: Any) -> Sequence[Any]:
     return second_key.uncovered(state, replace(view, index=replace(view.index, files=())))
 
 
-def _set(target: Any, name: str, wrong: Any) -> Variant:
-    return lambda: [Planted(target, name, wrong)]
-
-
 def _unchecked(*args: Any, covered: Any, **options: Any) -> ProposeFeed:
     return ProposeFeed(*args, **options)
 
@@ -220,16 +216,16 @@ def _of_no_file(files: Any, base: int, since: int, _covered: Any) -> ProposeEntr
 
 
 BUGS: tuple[tuple[str, Variant, Case], ...] = (
-    ("the first build drops its parts", _set(index_feed, "ProposeFeed", _anew_at_first), killed_and_fed),
-    ("the last commit does not ask for the parts", _set(index_feed, "ProposeFeed", _unchecked), emptied_by_another),
+    ("the first build drops its parts", instead(index_feed, "ProposeFeed", _anew_at_first), killed_and_fed),
+    ("the last commit does not ask for the parts", instead(index_feed, "ProposeFeed", _unchecked), emptied_by_another),
 )
 REFUSED: tuple[tuple[str, Variant, Case], ...] = (
     (
         "the parts of a killed feed are made again",
-        _set(index_feed, "uncovered", _uncovered_by_sequence),
+        instead(index_feed, "uncovered", _uncovered_by_sequence),
         killed_and_fed,
     ),
-    ("a part does not say what it has", _set(index_feed, "ProposeEntries", _of_no_file), late_parts),
+    ("a part does not say what it has", instead(index_feed, "ProposeEntries", _of_no_file), late_parts),
 )
 """Bugs of a feed that the log refuses."""
 

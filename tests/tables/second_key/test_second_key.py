@@ -26,7 +26,7 @@ from lakebed.upkeep.index_feed import feed_index
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.raising import raises
 from tests.tables.cases import compact, rewritten
-from tests.variants import Planted, Variant, planted
+from tests.variants import Variant, instead, planted
 
 SCHEMA = Schema({"k": "int64"}, values={"a": "int32", "b": "string"})
 
@@ -208,10 +208,6 @@ def test_rows_are_those_with_the_values(instance, table, case):
     case(instance, table)
 
 
-def _set(target: Any, name: str, wrong: Any) -> Variant:
-    return lambda: [Planted(target, name, wrong)]
-
-
 def _uncovered_by_sequence(state: Any, view: Any) -> Sequence[Any]:
     least = view.index.sequence
     return [file for file in state.referenced().values() if state.files[file.id].sequence_hi >= least]
@@ -222,37 +218,37 @@ def _one_file_too_many(self: Any, files: Any) -> Any:
 
 
 BUGS: tuple[tuple[str, Variant, Case], ...] = (
-    ("rows are not compared", _set(Values, "among", lambda _, rows: rows), outdated_entry),
-    ("files without entries are not searched", _set(second_key, "uncovered", lambda _state, _view: ()), new_file),
-    ("merged files have entries", _set(second_key, "uncovered", lambda _state, _view: ()), merged_file),
-    ("rewritten files have entries", _set(second_key, "uncovered", _uncovered_by_sequence), rewritten_file),
+    ("rows are not compared", instead(Values, "among", lambda _, rows: rows), outdated_entry),
+    ("files without entries are not searched", instead(second_key, "uncovered", lambda _state, _view: ()), new_file),
+    ("merged files have entries", instead(second_key, "uncovered", lambda _state, _view: ()), merged_file),
+    ("rewritten files have entries", instead(second_key, "uncovered", _uncovered_by_sequence), rewritten_file),
     (
         "an index that was built later answers",
-        _set(second_key, "as_of", lambda view, _version: view),
+        instead(second_key, "as_of", lambda view, _version: view),
         older_version,
     ),
     (
         "an index has what it had not yet",
-        _set(second_key, "as_of", lambda view, _version: view),
+        instead(second_key, "as_of", lambda view, _version: view),
         version_between_feeds,
     ),
     (
         "files that were brought back have entries",
-        _set(second_key, "answers", lambda _view, _state: True),
+        instead(second_key, "answers", lambda _view, _state: True),
         restored_version,
     ),
     (
         "a feed forgets what was brought back",
-        _set(index_feed, "_missing", lambda _, state, view: list(second_key.uncovered(state, view))),
+        instead(index_feed, "_missing", lambda _, state, view: list(second_key.uncovered(state, view))),
         restored_and_fed,
     ),
-    ("a feed says more than it has", _set(index_feed._Planning, "coverable", _one_file_too_many), file_after_a_feed),
+    ("a feed says more than it has", instead(index_feed._Planning, "coverable", _one_file_too_many), file_after_a_feed),
     (
         "partial rows have entries",
-        _set(index_feed._Planning, "_has_partial_rows", lambda _self, _file: False),
+        instead(index_feed._Planning, "_has_partial_rows", lambda _self, _file: False),
         partial_row,
     ),
-    ("a partial row has all values", _set(Values, "possible", Values.among), partial_row),
+    ("a partial row has all values", instead(Values, "possible", Values.among), partial_row),
 )
 
 
@@ -391,7 +387,7 @@ def test_what_was_erased_is_in_an_index_until_it_is_built_anew(instance, table):
 def test_many_outdated_entries_have_an_index_built_anew(instance, table):
     put(table, *[(k, k, "x") for k in range(4)])
     fed(instance, "by_a")
-    variant = _set(index_feed, "STALE_ROWS", 3)
+    variant = instead(index_feed, "STALE_ROWS", 3)
     with planted(variant):
         for turn in range(1, 4):
             put(table, *[(k, 10 * turn + k, "x") for k in range(4)])

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WORD_BYTES = 8
 
 _ROW_BYTES = 120
-"""A row for every so many bytes of the memory limit is sorted or divided at once: words and positions take 30 to 40
+"""The share of the memory limit that is counted for each row of a sort or a division. Words and positions take 30 to 40
 bytes a row, which is more than rows of few columns have."""
 
 _CHUNK_BYTES_MAX = 1024 * 1024 * 1024

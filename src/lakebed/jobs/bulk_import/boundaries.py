@@ -14,8 +14,8 @@ made for the partition as it is. If the import fails, the table has more partiti
 large as a share is cut by itself, so that no file reaches over its ends. Small partitions are put together until they
 make a share, so that thousands of them do not become thousands of files.
 
-*Ranges* (:func:`range_cuts`). A reducer sorts its rows range by range. Ranges are so small that the processor's cache
-holds one, and so few that a map task does not divide its rows into crumbs.
+*Ranges* (:func:`range_cuts`). A reducer sorts its rows range by range. A range fits into the processor's cache, and
+there are few enough ranges that the pieces of a map task are not tiny.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _append(cuts: list[bytes], key: bytes) -> None:
 
 
 RANGE_ROWS, RANGE_BYTES = 64 * 1024, 4 * 1024 * 1024
-"""The rows of a range, or fewer if they are so many bytes in the input."""
+"""The rows of a range, and the bytes of the input that it has at most: the smaller of the two counts."""
 
 RANGES_MAX = 1024
 """A map task sends a batch for each range of a chunk, at some 50 µs each."""
@@ -167,7 +167,7 @@ again costs less."""
 
 
 def range_count(rows: int, size_bytes: int, *, columns: int, chunk_bytes: int) -> int:
-    """Return the number of ranges for an import of this size into a table of so many columns, in such chunks."""
+    """Return the number of ranges for an import of ``rows`` and ``size_bytes``, sent in chunks of ``chunk_bytes``."""
     ranges_max = min(RANGES_MAX, chunk_bytes // (RANGE_COLUMN_BYTES * columns))
     return max(1, min(ranges_max, max(rows // RANGE_ROWS, size_bytes // RANGE_BYTES)))
 

@@ -127,8 +127,9 @@ def sampled_parts(
     codec: KeyCodec,
     stop: Stop,
 ) -> tuple[InputPart, ...]:
-    """Return the parts of the input. ``sample`` returns about so many keys of a row group, of at most so many bytes;
-    ``codec`` encodes keys like them.
+    """Return the parts of the input. ``codec`` encodes keys as ``sample`` does.
+
+    ``sample(group, rows, bytes_max)`` returns about ``rows`` keys of a row group, of at most ``bytes_max`` together.
     """
     chosen = set(chosen_groups(groups))
     # Keys that compress well are in any number of row groups.

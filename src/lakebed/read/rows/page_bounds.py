@@ -87,9 +87,9 @@ def _fetch(one: tuple[PagedFile, Sequence[ByteRange]]) -> None:
 def passing_ranges(files: Sequence[PagedFile], request: ReadRequest, *, merged: bool) -> list[EncodedRange]:
     """Return the parts of the requested range in which rows of these overlapping files may pass, in key order.
 
-    ``merged``: the rows of a key are merged. It is the range itself if they have more than a share of the rows, if
-    there are so many of them that reading all rows costs less, or if a file has no pages. Counts the pages of keys that
-    are left out.
+    ``merged``: the rows of a key are merged. Returns the range itself if the parts have more than a share of the rows,
+    if reading the parts one by one would cost more than reading all rows, or if a file has no pages. Counts the pages
+    of keys that are left out.
     """
     columns, keys, limits = request.bounded, request.keys, request.limits
     assert columns is not None
