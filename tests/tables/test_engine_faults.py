@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
 TESTED_BELOW = {
     "pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units", "ignored_clauses",
     "least_of_infinities", "required_column_of_an_outer_join", "nan_keys_across_batches",
-    "condition_of_a_narrowed_join", "nulls_of_joins_in_a_row",
+    "condition_of_a_narrowed_join", "nulls_of_several_equalities",
 }  # fmt: skip
 TESTED_ELSEWHERE = {"columns_of_one_name"}
 """Faults that only show in statements of a certain plan: the tests of their module have them."""
@@ -199,9 +199,10 @@ def test_condition_of_a_narrowed_join():
     assert len(joined_by_sorting(keys, statement)) == 5
 
 
-def test_nulls_of_joins_in_a_row():
+def test_nulls_of_several_equalities():
     context = SessionContext()
-    context.from_pydict({"k": [1, None], "b": [1, 2]}, name="t")
+    context.from_pydict({"k": [1, None], "b": [1, 2], "c": [None, 3]}, name="t")
     two = "SELECT l.b FROM t l JOIN t r ON l.k IS NOT DISTINCT FROM r.k"
     assert sorted(context.sql(two).to_pydict()["b"]) == [1, 2]
     assert context.sql(f"{two} JOIN t x ON x.b = r.b").to_pydict()["b"] == [1]
+    assert sorted(context.sql(f"{two.replace('JOIN', 'LEFT JOIN')} WHERE l.c = r.c").to_pydict()["b"]) == [1, 2]

@@ -44,8 +44,7 @@ from lakebed.engine.complexity import fit
 from lakebed.engine.datafusion import column_names, read_only, statement_context
 from lakebed.engine.stack import deep_items, on_deep_stack
 from lakebed.engine.workarounds.in_subqueries import Plans, with_comparisons
-from lakebed.engine.workarounds.joined_nulls import RULE as NULLS_RULE
-from lakebed.engine.workarounds.joined_nulls import joins_nulls
+from lakebed.engine.workarounds.joined_nulls import joins_nulls, keep_equalities_apart
 from lakebed.engine.workarounds.opaque_casts import with_opaque_columns
 from lakebed.engine.workarounds.same_names import options_off
 from lakebed.engine.workarounds.typed_literals import with_resolved_literals
@@ -313,7 +312,7 @@ class SqlEngine:
             context.register_catalog_provider(_CATALOG, _Catalog(self._named, self._described))
             register(context)
             if joins_nulls:
-                context.remove_optimizer_rule(NULLS_RULE)
+                keep_equalities_apart(context)
             self._contexts[joins_nulls] = context
         return context
 
