@@ -1,7 +1,7 @@
 """Lakebed: very large tables of keyed rows as sorted Parquet files on object storage, any row found in milliseconds.
 
 Errors are imported at once; other public names are imported on first use, with the libraries that they need. ``open``
-is not in ``__all__``, so that ``from lakebed import *`` does not shadow the built-in.
+is not in ``__all__``, so that ``from lakebed import *`` does not shadow the built-in; nor is what IPython calls.
 """
 
 import sys as _sys
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from lakebed.model.findings import Deep
     from lakebed.model.keys import KeyRange
     from lakebed.model.merge_modes import Aggregate, Custom, First, KeepAll, Latest
+    from lakebed.model.notebook_extension import load_ipython_extension as load_ipython_extension
+    from lakebed.model.notebook_extension import unload_ipython_extension as unload_ipython_extension
     from lakebed.model.row_filters import AgeOff, SetFilter
     from lakebed.model.schema import Field, Generated, Schema
     from lakebed.model.state.transactions.merge_changes import SetMerge
@@ -132,11 +134,13 @@ _HOMES = {
     "WidenField": "lakebed.model.state.transactions.schema_changes",
     "connect": "lakebed.table.client.connect",
     "create": "lakebed.table.opening",
+    "load_ipython_extension": "lakebed.model.notebook_extension",
     "open": "lakebed.table.opening",
     "read_cache_stats": "lakebed.files.parquet.read_cache",
     "set_read_cache_bytes": "lakebed.files.parquet.read_cache",
     "set_state_cache_bytes": "lakebed.log.segments",
     "status": "lakebed.server.service.store_status",
+    "unload_ipython_extension": "lakebed.model.notebook_extension",
 }
 """The module of each name that is imported on first use."""
 

@@ -25,11 +25,15 @@ each code and its remedy.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 from enum import StrEnum
+from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, TypedDict
 
 if TYPE_CHECKING:
+    from traceback import FrameSummary
     from typing import Self, Unpack
 
 
@@ -384,6 +388,29 @@ class Error(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+    def _render_traceback_(self) -> list[str]:
+        """Return what IPython and notebooks show of the error: its message, under the lines of its user's own code."""
+        lines = [_trace_line(frame) for frame in extract_tb(self.__traceback__) if not _is_installed(frame.filename)]
+        return [*lines, f"{type(self).__name__}: {self.message}"]
+
+
+def _is_installed(path: str) -> bool:
+    """Return whether a file is one of Lakebed, of Python or of an installed package, such as IPython."""
+    return path.startswith(_OWN_FOLDERS) or any(folder in path for folder in _PACKAGE_FOLDERS)
+
+
+def _trace_line(frame: FrameSummary) -> str:
+    """Return a line of a trace; IPython knows a cell by another name than that of its file."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    names = shell.compile.format_code_name(frame.filename) if shell else None
+    place = " ".join(names) if names else f'File "{frame.filename}"'
+    return f"{place}, line {frame.lineno}, in {frame.name}\n    {frame.line}"
+
+
+_PACKAGE_FOLDERS = ("/site-packages/", "/dist-packages/", "/IPython/")
+_OWN_FOLDERS = (__file__.removesuffix("errors.py"), os.__file__.removesuffix("os.py"))
 
 
 def _rebuild(cls: type[Error], message: str, code: Code, facts: Facts) -> Error:

@@ -107,3 +107,70 @@ def test_the_code_of_the_page_on_notebooks_runs(tmp_path, monkeypatch):
     for block in pages.blocks("docs/notebook.md", "python"):
         pages.run(block, {"lake": lake, "flights": flights, "KeyRange": KeyRange})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["partitions.svg", "read.svg"]
+
+
+def test_rows_that_were_not_read_say_so_with_their_columns_and_how_to_read_them(lake):
+    for rows in (lake["flights"].scan(columns=["k", "<b>v</b>"]), lake.sql('SELECT k, "<b>v</b>" FROM flights')):
+        assert repr(rows).startswith("<rows, not read yet: k int64, <b>v</b> ")
+        assert {"Rows, not read yet", "k", "<b>v</b>", "int64"} <= set(texts(rows._repr_html_()))
+        assert any("to_pandas()" in text for text in texts(rows._repr_html_()))
+        rows.read_next_batch()
+        assert "not read yet" not in repr(rows) + rows._repr_html_()
+        rows.close()
+        assert "closed" in repr(rows)
+
+
+def test_a_count_that_is_an_estimate_is_no_length():
+    merging = lakebed.create(f"memory://{random_token()}").create_table(
+        "t", Schema({"k": "int64"}, {}, {"v": "int64"}), merge=lakebed.Latest()
+    )
+    for v in (1, 2):
+        merging.write(pa.table({"k": range(10), "v": [v] * 10}))
+    assert merging
+    with raises(Code.ARGUMENT_INVALID) as caught:
+        len(merging)
+    assert "10 to 20: use count" in str(caught.value)
+    assert merging.count(exact=True).rows == 10
+
+
+class _Shell:
+    """What IPython gives to an extension: formatters that know types."""
+
+    class display_formatter:  # noqa: N801 - IPython's name
+        class _Html(dict):
+            for_type = dict.__setitem__
+
+        formatters = {"text/html": _Html()}  # noqa: RUF012
+
+
+def test_the_extension_shows_arrow_tables_as_tables_until_it_is_unloaded(lake):
+    lakebed.load_ipython_extension(_Shell)
+    (show,) = _Shell.display_formatter.formatters["text/html"].values()
+    table = lake["flights"]
+    shown = texts(show(table.get(7)))
+    assert {"Rows: 1", "k", "at", "<b>v</b>", "7", "1970-01-01", "x"} <= set(shown)
+    assert "Rows: 1,234, the first 20" in texts(show(table.to_arrow()))
+    assert {"type", "add_files", "create_table"} <= set(texts(show(table.history())))
+    # The keys of files and partitions are structs.
+    assert {"1,233", "200"} <= set(texts(show(table.files())))
+    assert show(
+        pa.table({"t": pa.array([2**62], pa.timestamp("s")), "m": pa.array([[("a", 1)]], pa.map_("string", "int64"))})
+    )
+    assert texts(show(pa.table({})))
+    lakebed.unload_ipython_extension(_Shell)
+    assert not _Shell.display_formatter.formatters["text/html"]
+
+
+def test_an_error_in_a_notebook_has_the_lines_of_its_user_alone(lake):
+    def looked_up():
+        return lake["flights"].get(1, columns=["nope"])
+
+    with raises(Code.COLUMN_UNKNOWN) as caught:
+        looked_up()
+    *lines, last = caught.value._render_traceback_()
+    assert last == f"UsageError: {caught.value}"
+    assert [line.split("\n")[1].strip() for line in lines] == [
+        "looked_up()",
+        'return lake["flights"].get(1, columns=["nope"])',
+    ]
+    assert all("test_notebook.py" in line for line in lines)

@@ -1,6 +1,7 @@
 """Streams of rows as frames of other libraries, each imported by the method that needs it.
 
-Core type: :class:`Frames`, the base of streams, whose conversions read a stream to its end.
+Core type: :class:`Frames`, the base of streams, whose conversions read a stream to its end. A stream that is shown says
+what it has and how to read it, and reads nothing.
 
 A column that pandas cannot hold as it is becomes Python values; no whole number becomes another one. Errors:
 UsageError if a library is not installed, or cannot hold a value.
@@ -12,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
-from lakebed.model.checks import shown
+from lakebed.model.checks import check_whole_number, shown
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _BACKENDS = (None, "numpy_nullable", "pyarrow")
 
+_HOW = "read them: to_pandas(), to_polars(), read_all(), head(5)"
+
 _FLOAT_EXACT = 2**53
 """Floats of 64 bits hold each whole number up to this one."""
 
@@ -36,8 +39,57 @@ class Frames:
 
     if TYPE_CHECKING:
 
+        @property
+        def schema(self) -> pa.Schema:
+            """The columns of all rows."""
+
         def read_all(self) -> pa.Table:
             """Return the remaining rows."""
+
+        def read_next_batch(self) -> pa.RecordBatch:
+            """Return the next rows. Raises StopIteration after the last."""
+
+        def close(self) -> None:
+            """Stop reading."""
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns, in order."""
+        return list(self.schema.names)
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """Return the next rows, at most ``rows`` of them, and close the stream: no other row is read.
+
+        Raises UsageError for a negative number.
+        """
+        import pyarrow as pa
+
+        check_whole_number("rows", rows)
+        batches: list[pa.RecordBatch] = []
+        missing = rows
+        try:
+            while missing:
+                batches.append(self.read_next_batch()[:missing])
+                missing -= batches[-1].num_rows
+        except StopIteration:
+            pass
+        finally:
+            self.close()
+        return pa.Table.from_batches(batches, self.schema)
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{field.name} {field.type}" for field in self.schema)
+        return f"<rows, {self._reading()}: {named}; {_HOW}>"
+
+    def _repr_html_(self) -> str:
+        from lakebed.model.html_tables import grid, text, view
+
+        fields = [(field.name, str(field.type)) for field in self.schema]
+        return view(f"Rows, {self._reading()}", grid(("column", "type"), fields), f"<div>{text(_HOW)}</div>")
+
+    def _reading(self) -> str:
+        """Return how far a stream was read, as far as it knows."""
+        return "each read once"
 
     def to_arrow(self) -> pa.Table:
         """Return the remaining rows as an Arrow table, in memory."""

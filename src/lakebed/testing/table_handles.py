@@ -109,6 +109,27 @@ class TableHandleConformance:
         assert handle.prefixes(1)["place"].to_pylist() == ["a", "b", "c"]
         assert handle.prefixes(2, AFTER_A, limit=2).to_pylist() == [{"place": "b", "day": 1}, {"place": "b", "day": 3}]
 
+    def test_a_glance_shows_the_columns_the_first_rows_and_how_many_there_are(self, handle: Handle) -> None:
+        """As a frame does; a handle is true without being counted."""
+        assert handle.columns == ROWS.column_names
+        assert handle.head(2).combine_chunks() == ROWS.slice(0, 2)
+        assert handle.head() == ROWS.slice(0, 5)
+        assert bool(handle)
+        assert self._code(lambda: handle.head(-1)) is Code.ARGUMENT_INVALID
+        count = handle.count()
+        if count.exact:
+            assert len(handle) == ROWS.num_rows
+        else:
+            assert self._code(lambda: len(handle)) is Code.ARGUMENT_INVALID
+
+    def test_a_stream_says_what_it_has_and_returns_its_first_rows(self, handle: Handle) -> None:
+        """Shown, it reads nothing; after its first rows it is closed."""
+        rows = handle.scan(columns=["x", "place"])
+        assert rows.columns == ["x", "place"]
+        assert all("to_pandas()" in shown and "place" in shown for shown in (repr(rows), rows._repr_html_()))
+        assert rows.head(4).combine_chunks() == ROWS.slice(0, 4).select(["x", "place"])
+        assert self._code(rows.read_all) is Code.ALREADY_CLOSED
+
     def test_conversions_have_the_rows_of_a_scan(self, handle: Handle) -> None:
         """As Arrow, and by the interface of Arrow streams."""
         assert handle.to_arrow(AFTER_A, columns=["x"]).combine_chunks() == ROWS.slice(3).select(["x"])

@@ -182,6 +182,7 @@ class RowStream(Frames, AbstractContextManager["RowStream"]):
         self.schema: pa.Schema = schema
         self._batches = batches
         self._again = again
+        self._begun = False
         self._reader: pa.RecordBatchReader | None = pa.RecordBatchReader.from_batches(schema, batches)
 
     def __iter__(self) -> RowStream:
@@ -215,4 +216,10 @@ class RowStream(Frames, AbstractContextManager["RowStream"]):
     def _open(self) -> pa.RecordBatchReader:
         if self._reader is None:
             raise Code.ALREADY_CLOSED(f"the stream is closed; {self._again}")
+        self._begun = True
         return self._reader
+
+    def _reading(self) -> str:
+        if self._reader is None:
+            return f"closed ({self._again})"
+        return "read from, each once" if self._begun else "not read yet"

@@ -21,6 +21,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from lakebed.errors import Code
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -159,6 +161,34 @@ class TableHandle(ABC, Generic[Rows_co]):
     @abstractmethod
     def files(self, *ranges: KeyRange) -> pa.Table:
         """Return the files that hold the rows of some ranges. A handle of a part of the rows refuses it."""
+
+    # -- at a glance --------------------------------------------------------------------------------------------
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the fields, in order, as in a frame."""
+        return list(self.schema.names)
+
+    def head(self, rows: int = 5) -> pa.Table:
+        """Return the first rows in key order, at most ``rows`` of them. Raises UsageError for a negative number."""
+        scanned: Any = self.scan(limit=rows)
+        with scanned as found:
+            table: pa.Table = found.read_all()
+        return table
+
+    def __len__(self) -> int:
+        """Return the number of rows, where :meth:`count` knows it exactly without a merge. Raises UsageError."""
+        count = self.count()
+        if not count.exact:
+            raise Code.ARGUMENT_INVALID(
+                f"len() is exact, and the count is an estimate, {count.rows_min:,} to {count.rows_max:,}: use "
+                "count() for it, or count(exact=True), which reads and merges keys"
+            )
+        return count.rows
+
+    def __bool__(self) -> bool:
+        # As of an instance: `table or default` must not count rows.
+        return True
 
     # -- conversions --------------------------------------------------------------------------------------------
 
