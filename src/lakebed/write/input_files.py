@@ -126,7 +126,7 @@ def _checked_rows(found: Inferred, options: ReadingOptions) -> Inferred:
             return found
         text = (
             f"{found.file}: the file has a header and no rows, so the types of its columns are unknown; give them, as "
-            f"in --type {unknown[0]}=int64"
+            f"in --type {unknown[0]}=string"
         )
     raise Code.SOURCE_UNPARSABLE(text, source=str(found.file))
 
