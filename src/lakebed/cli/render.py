@@ -7,15 +7,16 @@ sign and characters that would move a terminal's cursor are escaped. Rows are pr
 is made here. Records of a listing may be nested: in JSON they are as with ``--json``, elsewhere nested values are JSON
 text.
 
-*Widths.* On a terminal long cells are cut, the longest first, and end with an ellipsis; if that is not enough, columns
-in the middle are left out. Not Rich's tables, which need all rows at once.
+*Widths.* On a terminal long cells are cut, the longest first, with an ellipsis: texts at the end, names and paths in
+the middle, figures never. If that is not enough, columns in the middle are left out. Not Rich's tables, which need all
+rows at once and cut figures.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -129,36 +130,35 @@ GAP = 2
 CUT = "…"
 NARROWEST = 12
 """A cell that is cut has at least this many characters; a column that is narrower by itself is never cut."""
+FIGURE_CHARS = 24
+"""A figure, or two with their units, is not longer."""
 
 
-def fit(widths: Sequence[int], width: int) -> list[int | None]:
+def fit(widths: Sequence[int], width: int, whole: Collection[int] = ()) -> list[int | None]:
     """Return the width of each column in a table of at most ``width`` characters; None for those that are left out.
 
-    The first and the last column stay, whatever the width.
+    Columns in ``whole``, by their positions, are never cut. The first and the last column stay, whatever the width.
     """
+    least = [length if column in whole else min(length, NARROWEST) for column, length in enumerate(widths)]
     shown = list(range(len(widths)))
-    while len(shown) > 2 and _least(widths, shown) > width:
+    while len(shown) > 2 and _row_width([least[column] for column in shown], len(widths)) > width:
         del shown[len(shown) // 2]
-    dropped = len(shown) < len(widths)
-    room = width - GAP * (len(shown) - 1) - dropped * (GAP + len(CUT))
     found = {column: widths[column] for column in shown}
-    while sum(found.values()) > room:
-        longest = max(found.values())
-        if longest <= NARROWEST:
+    while (excess := _row_width(list(found.values()), len(widths)) - width) > 0:
+        longest = max((length for column, length in found.items() if length > least[column]), default=0)
+        if not longest:
             break
-        wide = [column for column, length in found.items() if length == longest]
+        wide = [column for column, length in found.items() if length == longest > least[column]]
         next_longest = max([NARROWEST, *(length for length in found.values() if length < longest)])
-        excess = sum(found.values()) - room
         excess_width = min(longest - next_longest, -(-excess // len(wide)))
         for column in wide:
             found[column] -= excess_width
     return [found.get(column) for column in range(len(widths))]
 
 
-def _least(widths: Sequence[int], shown: Sequence[int]) -> int:
-    """Return the width of these columns, cut as far as they may be."""
-    dropped = len(shown) < len(widths)
-    return sum(min(widths[column], NARROWEST) for column in shown) + GAP * (len(shown) - 1) + dropped * (GAP + len(CUT))
+def _row_width(widths: Sequence[int], columns: int) -> int:
+    """Return the width of a row of these columns, with the mark of those that are left out of ``columns``."""
+    return sum(widths) + GAP * (len(widths) - 1) + (len(widths) < columns) * (GAP + len(CUT))
 
 
 def cells(text: str) -> int:
@@ -171,12 +171,13 @@ def cells(text: str) -> int:
 
 
 def shorten(text: str, width: int) -> str:
-    """Return the text, or its beginning and an ellipsis."""
+    """Return the text, or its beginning and an ellipsis; of one word, as names, paths and ids are, both ends."""
     if cells(text) <= width:
         return text
-    while cells(text) >= width:
-        text = text[: min(width - 1, len(text) - 1)]
-    return text + CUT
+    tail = "" if " " in text else text[len(text) - (width - 1) // 2 :]
+    while cells(text) + cells(tail) >= width and text:
+        text = text[: max(0, min(width - 1 - len(tail), len(text) - 1))]
+    return text + CUT + tail
 
 
 def padded(text: str, width: int, *, right: bool) -> str:
@@ -209,6 +210,25 @@ class TextColumns(Struct, frozen=True):
     def numeric(self) -> list[bool]:
         """Return whether each column holds numbers only; their headings go to the right as well."""
         return [bool(self.rows) and all(_is_number(row[i]) for row in self.rows) for i in range(len(self.names))]
+
+    def whole(self, texts: Sequence[Sequence[str]]) -> set[int]:
+        """Return the columns of figures, whose cells are never cut: ``10000``, ``~7``, ``12 runs, 3.1 GiB``."""
+        return {i for i in range(len(self.names)) if texts and all(_is_figure(row[i]) for row in texts)}
+
+    def without_empty(self) -> TextColumns:
+        """Return the columns of which some row has a text."""
+        kept = [i for i in range(len(self.names)) if any(row[i] != "" for row in self.rows)]
+        return TextColumns([self.names[i] for i in kept], [[row[i] for i in kept] for row in self.rows])
+
+    def fitted(self, width: int, widths: list[int]) -> tuple[list[str], list[str]]:
+        """Return lines of at most ``width`` characters, the heading first unless ``widths`` is set, and the names of
+        columns that are left out.
+        """
+        heading = not widths
+        texts = self.texts(widths)
+        shown_widths = fit(widths, width, self.whole(texts))
+        left_out = [name for name, length in zip(self.names, shown_widths, strict=True) if length is None]
+        return list(_fitted(self, texts, shown_widths, heading=heading)), left_out
 
     def lines(self, widths: list[int]) -> Iterator[str]:
         """Return the heading, unless ``widths`` is set already, and the rows; numbers to the right."""
@@ -268,7 +288,7 @@ class Output:
             with self._pages():
                 for line in lines:
                     if isinstance(line, TextColumns):
-                        _print_columns(line, [])
+                        _print_columns(line, [], "--json")
                     else:
                         print(line)
         sys.stdout.flush()
@@ -352,8 +372,11 @@ def _print_lines(lines: Iterable[str]) -> None:
     sys.stdout.flush()
 
 
-def _print_columns(columns: TextColumns, widths: list[int]) -> None:
-    """Print the heading, unless ``widths`` is set already, and the rows; on a terminal as wide as that."""
+def _print_columns(columns: TextColumns, widths: list[int], complete: str = "--format csv") -> None:
+    """Print the heading, unless ``widths`` is set already, and the rows; on a terminal as wide as that.
+
+    ``complete`` is the option with which the command prints all columns.
+    """
     if not sys.stdout.isatty():
         _print_lines(columns.lines(widths))
         return
@@ -361,14 +384,12 @@ def _print_columns(columns: TextColumns, widths: list[int]) -> None:
     import shutil  # imports five compression modules, which other output does not need
 
     heading = not widths
-    texts = columns.texts(widths)
-    shown_widths = fit(widths, shutil.get_terminal_size().columns)
-    _print_lines(_fitted(columns, texts, shown_widths, heading=heading))
-    if heading and None in shown_widths:
-        left_out = [name for name, width in zip(columns.names, shown_widths, strict=True) if width is None]
+    lines, left_out = columns.fitted(shutil.get_terminal_size().columns, widths)
+    _print_lines([bold(lines[0]), *lines[1:]] if heading else lines)
+    if heading and left_out:
         names = shorten(", ".join(left_out), 200)
         print(
-            f"{count_text(len(left_out), 'column')} not shown, since they do not fit: {names}; --format csv has all",
+            f"{count_text(len(left_out), 'column')} not shown, since they do not fit: {names}; {complete} has all",
             file=sys.stderr,
         )
 
@@ -386,14 +407,19 @@ def _fitted(
         return _line(chosen, [right[i] for i in shown_columns], fitted_widths)
 
     if heading:
-        yield _bold(line(columns.names, columns.numeric()))
+        yield line(columns.names, columns.numeric())
     for row, text in zip(columns.rows, texts, strict=True):
         yield line(text, [_is_number(value) for value in row])
 
 
-def _bold(text: str) -> str:
+def bold(text: str) -> str:
     """Bold on a terminal, unless the user wants no colours (https://no-color.org)."""
     return text if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else f"\x1b[1m{text}\x1b[0m"
+
+
+def _is_figure(text: str) -> bool:
+    """Return whether a cell is short and begins with a digit, or is empty."""
+    return len(text) <= FIGURE_CHARS and (text in ("", NULL) or text.lstrip(f"{ABOUT}+-$")[:1].isdigit())
 
 
 def _is_number(value: Any) -> bool:

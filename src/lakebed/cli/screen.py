@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from lakebed import clock
@@ -27,10 +26,10 @@ from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import handled, listened
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.render import TextColumns, shown
-from lakebed.cli.status import cost_line, run_columns, table_columns, urgent_first
+from lakebed.cli.status import cost_line, next_title, run_columns, step_lines, table_columns, urgent_first
 from lakebed.errors import Code, Error
 from lakebed.model.json_values import plain
-from lakebed.server.service.store_status import next_steps, status
+from lakebed.server.service.store_status import status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,10 +112,10 @@ class _Reader:
 
     def picture(self, console: Console) -> RenderableType:
         """Return the contents of the screen."""
-        lines = list(self._lines(console.size.height))
+        lines = list(self._lines(console.size.width, console.size.height))
         return Group(*lines)
 
-    def _lines(self, height: int) -> Iterator[RenderableType]:
+    def _lines(self, width: int, height: int) -> Iterator[RenderableType]:
         found = self._latest
         if self._failure is not None:
             yield Text(f"not read: {shown(self._failure)}", style="bold red", overflow="ellipsis", no_wrap=True)
@@ -126,17 +125,19 @@ class _Reader:
         yield _line(f"{found.url}   {plain(found.at.replace(microsecond=0))}   q ends", "bold")
         tables = urgent_first(found.tables)
         room = max(3, height - BESIDE_LINES - 2 * bool(found.running) - 2 * bool(found.failed))
-        yield _grid(table_columns(tables[:room]))
+        yield from _grid(table_columns(tables[:room]), width)
         if len(tables) > room:
             yield _line(f"… and {len(tables) - room:,} more", "dim")
         for title, runs in (("running", found.running), ("failed last", found.failed)):
             if runs:
                 yield _line(title, "bold")
-                yield _grid(run_columns(runs[:RUNS_SHOWN]))
-        steps = [f"{table.name}: {step}" for table in tables for step in next_steps(table)][:STEPS_SHOWN]
-        yield _line("next", "bold")
-        for step in steps or ["nothing to do"]:
+                yield from _grid(run_columns(runs[:RUNS_SHOWN]), width)
+        steps = step_lines(tables)
+        yield _line(next_title(steps), "bold")
+        for step in steps[:STEPS_SHOWN]:
             yield _line(step)
+        if len(steps) > STEPS_SHOWN:
+            yield _line(f"… and {len(steps) - STEPS_SHOWN:,} more", "dim")
         yield _line(cost_line(found), "dim")
 
 
@@ -144,13 +145,10 @@ def _line(text: str, style: str = "") -> Text:
     return Text(shown(text), style=style, overflow="ellipsis", no_wrap=True)
 
 
-def _grid(cells: TextColumns) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for name, numeric in zip(cells.names, cells.numeric(), strict=True):
-        table.add_column(Text(name), justify="right" if numeric else "left", overflow="ellipsis", no_wrap=True)
-    for row in cells.texts([]):
-        table.add_row(*(Text(text) for text in row))
-    return table
+def _grid(cells: TextColumns, width: int) -> Iterator[Text]:
+    heading, *rows = cells.fitted(width, [])[0]
+    yield _line(heading, "dim")
+    yield from map(_line, rows)
 
 
 # -- keys and signals -------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.cli.jobs import ID_CHARS, SERVICE_VARIABLE, outcome_text
-from lakebed.cli.render import TextColumns, columns
+from lakebed.cli.render import TextColumns, columns, shorten
 from lakebed.errors import Error
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
@@ -40,6 +40,8 @@ ASK_S = 5.0
 """How long a service may take to answer."""
 
 _WHY_CHARS = 100
+_NAME_CHARS = 32
+"""A longer name of a table is cut in the middle, so that a line of 80 characters has room for the step."""
 
 
 @command
@@ -139,8 +141,8 @@ def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
         yield f"… and {len(found.tables) - len(shown):,} more; name tables, or use --json"
     if not found.tables:
         yield "no tables: `lakebed table create` makes one, and so does `lakebed write TABLE FILE --key COLUMNS`"
-    steps = [f"  {table.name}: {step}" for table in shown for step in next_steps(table)]
-    yield from ["next:", *steps] if steps else ["next: nothing to do"]
+    steps = step_lines(shown)
+    yield from [next_title(steps), *(f"  {step}" for step in steps)]
     for title, runs in (("running", found.running), ("failed last", found.failed)):
         if runs:
             yield f"{title}:"
@@ -156,19 +158,29 @@ def urgent_first(tables: tuple[TableStatus, ...]) -> list[TableStatus]:
     )
 
 
+def step_lines(tables: list[TableStatus]) -> list[str]:
+    """Return a line for each next operation of these tables."""
+    return [f"{shorten(table.name, _NAME_CHARS)}: {step}" for table in tables for step in next_steps(table)]
+
+
+def next_title(steps: list[str]) -> str:
+    """Return the heading of the next operations, with what runs them."""
+    return "next, by a service or `lakebed maintain --all`:" if steps else "next: nothing to do"
+
+
 _HEADINGS = ("table", "rows", "size", "partitions", "files", "a partition", "waiting", "since", "to merge", "state")
 
 
 def table_columns(tables: list[TableStatus]) -> TextColumns:
     """Return one line per table."""
-    return columns(_HEADINGS, map(_table_cells, tables))
+    return columns(_HEADINGS, map(_table_cells, tables)).without_empty()
 
 
 def _table_cells(table: TableStatus) -> tuple[Any, ...]:
     backlog = table.backlog
-    waiting = f"{backlog.files:,} files, {size_text(backlog.size_bytes)}" if backlog.requests else ""
+    waiting = f"{count_text(backlog.files, 'file')}, {size_text(backlog.size_bytes)}" if backlog.requests else ""
     since = "" if backlog.oldest_s is None else f"{backlog.oldest_s:,.0f} s"
-    merge = f"{backlog.runs_due:,} runs, {size_text(backlog.bytes_due)}" if backlog.runs_due else ""
+    merge = f"{count_text(backlog.runs_due, 'run')}, {size_text(backlog.bytes_due)}" if backlog.runs_due else ""
     a_partition = f"{table.files_per_partition_mean:.1f}, max {table.files_per_partition_max:,}"
     state = "online" if table.online else "offline"
     if table.error is not None:
@@ -186,7 +198,9 @@ def _table_cells(table: TableStatus) -> tuple[Any, ...]:
 
 def run_columns(runs: tuple[JobRun, ...]) -> TextColumns:
     """Return one line per run."""
-    return columns(("id", "operation", "table", "outcome", "began", "done", "why"), map(_run_cells, runs))
+    return columns(
+        ("id", "operation", "table", "outcome", "began", "done", "why"), map(_run_cells, runs)
+    ).without_empty()
 
 
 def _run_cells(run: JobRun) -> tuple[Any, ...]:

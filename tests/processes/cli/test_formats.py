@@ -117,7 +117,8 @@ def test_columns_are_cut_and_then_left_out(widths: list[int], width: int, fitted
 
 def test_a_cut_text_fits() -> None:
     assert shorten("readings", 8) == "readings"
-    assert shorten("readings", 5) == "read…"
+    assert shorten("readings", 5) == "re…gs"
+    assert shorten("two words", 5) == "two …"
     assert cells(shorten("日本語のテキスト", 8)) <= 8
 
 

@@ -171,10 +171,10 @@ show_live(read, 0.2)
 
 
 @contextmanager
-def terminal(url: str, program: str = TOP) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def terminal(url: str, program: str = TOP, width: int = 150) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """``lakebed top``, or another program, in a terminal of its own, and the other end of that terminal."""
     ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 150, 0, 0))
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     # The terminal says how large it is, and not the environment.
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
     environment = inherited | {"LAKEBED_INSTANCE": url, "TERM": "xterm-256color"}
@@ -257,3 +257,15 @@ def test_top_needs_a_terminal(cli: Cli, table: str) -> None:
     assert cli("top", "--json").code == 2
     assert cli("top", "--every", "0").code == 2
     assert cli("status", table).code == 0
+
+
+def test_top_fits_a_narrow_terminal_with_a_long_name_and_cuts_no_figure(lake: lakebed.Instance, url: str) -> None:
+    name = "readings_of_every_station_in_the_northern_hemisphere"
+    table = lake.create_table(name, lake["readings"].schema)
+    table.write(pa.table({field.name: pa.array([7] * 10_000).cast(field.type) for field in table.schema.arrow}))
+    with terminal(url, width=80) as (_, screen):
+        shown = seen_until(screen, "last hour")
+    lines = [line for line in shown.splitlines() if re.match(r"read\S*…\S*ere ", line)]
+    assert lines, shown
+    assert "10000" in lines[0].split()
+    assert max(len(line.rstrip()) for line in lines) <= 80

@@ -107,7 +107,40 @@ def test_a_narrow_terminal_cuts_what_does_not_fit(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "20")
     with contextlib.redirect_stdout(Terminal()) as screen:
         Output(as_json=False).document({}, [columns(("name", "text"), [("a", "x" * 30)])])
-    assert screen.getvalue().splitlines()[1] == "a     xxxxxxxxxxxxx…"
+    assert screen.getvalue().splitlines()[1] == "a     xxxxxxx…xxxxxx"
+
+
+@pytest.mark.parametrize("width", range(20, 140))
+def test_figures_are_whole_at_every_width_or_their_column_is_left_out(width: int) -> None:
+    rows = [
+        (
+            "a_table_with_a_very_long_name_of_many_words",
+            10_000,
+            "60.8 KiB",
+            "12 runs, 3.1 GiB",
+            "~123456789",
+            "a b " * 9,
+        ),
+        ("t", None, "", "1 run, 5 bytes", 7, "online"),
+    ]
+    table = columns(("table", "rows", "size", "to merge", "estimate", "state"), rows)
+    (heading, *lines), left_out = table.fitted(width, [])
+    words = heading.split()
+    for name, place in (("rows", 1), ("size", 2), ("merge", 3), ("estimate", 4)):
+        assert (name in words) == (str(rows[0][place]) in lines[0]), "cut figures are wrong ones"
+    assert lines[0].startswith("a_tab") or width < 40
+    assert len(left_out) == 6 - len({*words} - {"…", "to"})
+    assert width < 30 or max(map(len, (heading, *lines))) <= width
+
+
+def test_names_are_cut_in_the_middle_and_columns_without_a_text_go() -> None:
+    table = columns(
+        ("name", "since", "text"), [("table_of_flights_2012", "", "x y"), ("table_of_flights_2013", "", "z")]
+    )
+    assert table.without_empty().fitted(19, []) == (
+        ["name           text", "table_…s_2012  x y", "table_…s_2013  z"],
+        [],
+    )
 
 
 def test_estimates_stand_with_the_numbers() -> None:
