@@ -20,7 +20,7 @@ NAMES = (
     "commits", "hidden_rows", "logs", "rates", "state", "writes", "kernels", "lookups", "bulk_import", "ingest",
     "compaction", "amplification", "prefixes", "merging", "idle_service", "service_day", "http_get", "commit_via",
     "csv_write", "value_statistics", "compression", "pages", "gateway", "published", "published_scans",
-    "published_visible", "second_key", "tpch", "views", "cold_reads",
+    "published_visible", "second_key", "tpch", "views", "cold_reads", "database_api",
 )  # fmt: skip
 WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 

@@ -105,6 +105,7 @@ RUN_BY = {
     "docs/changes.md": "tests/processes/test_docs.py",
     "docs/client.md": "tests/service/test_client.py",
     "docs/clusters.md": "tests/spark/test_pages.py",
+    "docs/dbapi.md": "tests/processes/test_guides.py",
     "docs/erasure.md": "tests/processes/test_docs.py",
     "docs/flight-sql.md": "tests/service/test_flight_sql.py",
     "docs/import.md": "tests/spark/test_pages.py",

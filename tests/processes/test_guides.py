@@ -31,6 +31,7 @@ def run_in_memory(page):
 @pytest.mark.parametrize(
     ("page", "compared"),
     [
+        ("docs/dbapi.md", 3),
         ("docs/keys.md", 2),
         ("docs/late-data.md", 4),
         ("docs/many-tables.md", 1),

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import lakebed
-from lakebed import KeyRange
+from lakebed import KeyRange, dbapi
 from lakebed.errors import Code
 from lakebed.model.operations import OPERATIONS
 from lakebed.read.snapshot.snapshot import Snapshot
@@ -600,3 +600,26 @@ def test_the_code_of_the_page_runs(service):
     pages.run(background, names)
     with raises(Code.QUERY_NOT_FOUND):
         names["query"].state()
+
+
+# -- the Python Database API ---------------------------------------------------------------------------------------
+
+
+def test_a_connection_of_the_database_api_reads_through_a_service_as_locally(service, table):
+    statement = f"SELECT place, n, at, x, b FROM {table.name} WHERE n >= ? ORDER BY n"
+    expected = [tuple(row.values()) for row in rows().slice(90).to_pylist()]
+    folder = service.lake.url.removeprefix("file://")
+    for url, options in [(folder, {}), (service.url, {"token": "unused"}), (folder, {"timeout_s": 600})]:
+        with dbapi.connect(url, **options) as connection, connection.cursor() as cursor:
+            assert cursor.execute(statement, [90]).fetchmany(4) == expected[:4]
+            assert [column[6] for column in cursor.description] == [False, False, False, True, True]
+            assert cursor.fetchall() == expected[4:]
+            assert (cursor.fetchone(), cursor.fetchall()) == (None, [])
+            assert cursor.execute(statement, [0]).fetch_arrow_table().num_rows == 100
+            with pytest.raises(dbapi.ProgrammingError, match="no table named 'nowhere'"):
+                cursor.execute("SELECT * FROM nowhere").fetchall()
+
+
+def test_a_service_that_is_not_there_is_an_operational_error():
+    with dbapi.connect("http://127.0.0.1:9") as connection, pytest.raises(dbapi.OperationalError, match="not answer"):
+        connection.cursor().execute("SELECT 1")
