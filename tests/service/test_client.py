@@ -252,6 +252,10 @@ def test_the_catalog(lake, request):
     lake.rename_table(name, other)
     assert other in lake.tables()
     assert name not in lake.tables()
+    lake.create_table(name, SCHEMA)
+    lake.rename_table(name, other, replace=True)
+    assert name not in lake.tables()
+    assert lake.table(other).settings()["history_s"] != 60
     lake.drop_table(other)
     assert other not in lake.tables()
 

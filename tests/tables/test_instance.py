@@ -95,6 +95,47 @@ def test_tables_are_created_renamed_and_dropped(instance):
         held.set(page_rows=500)
 
 
+def test_a_table_takes_the_name_of_another_in_one_commit(instance):
+    """At no version of the catalog is the name missing, and the table that had it is dropped."""
+    old = instance.create_table("one", SCHEMA)
+    old.write([{"k": "old"}])
+    instance.create_index("by_k", table="one", on=["k"])
+    new = instance.create_table("two", SCHEMA)
+    new.write([{"k": "new"}])
+    before = instance.catalog().version
+    with pytest.raises(ExistsError, match="one"):
+        instance.rename_table("two", "one")
+    instance.drop_index("by_k")
+    instance.rename_table("two", "one", replace=True)
+    assert instance.catalog().version == before + 2  # the index, and both names at once
+    other = lakebed.open(instance.url)
+    assert other.tables() == ["one"]
+    assert other.table("one").to_arrow().column("k").to_pylist() == ["new"]
+    with pytest.raises(RejectedError, match="dropped"):
+        old.write([{"k": "late"}])
+    instance.rename_table("one", "free", replace=True)
+    assert instance.tables() == ["free"]
+
+
+def test_a_replaced_table_takes_its_indexes_along(instance):
+    instance.create_table("one", SCHEMA)
+    instance.create_index("by_k", table="one", on=["k"])
+    instance.create_table("two", SCHEMA)
+    instance.rename_table("two", "one", replace=True)
+    assert instance.tables() == ["one"]
+
+
+def test_a_table_is_not_replaced_by_itself_or_by_one_that_is_not_there(instance):
+    instance.create_table("one", SCHEMA)
+    with pytest.raises(ExistsError, match="one"):
+        instance.rename_table("one", "one", replace=True)
+    with pytest.raises(NotFoundError, match="two"):
+        instance.rename_table("two", "one", replace=True)
+    with pytest.raises(UsageError, match="replace"):
+        instance.rename_table("one", "two", replace="yes")
+    assert instance.tables() == ["one"]
+
+
 def test_a_dropped_table_is_not_read_by_another_process(instance):
     """Whose handle knew it before; a table that takes its name is another one."""
     instance.create_table("one", SCHEMA).write([{"k": "a"}])

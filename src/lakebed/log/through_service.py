@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from lakebed.log.outcomes import Outcome
-    from lakebed.model.state.catalog import CatalogChange, CatalogState
+    from lakebed.model.state.catalog import CatalogChange, CatalogProposal, CatalogState
     from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions import Proposal, Transaction
 
@@ -140,7 +140,7 @@ class CommitService:
         """Return what makes the committer of one table."""
         return lambda local: ThroughService(self, f"tables/{table_id}", local, encode_proposal)
 
-    def of_catalog(self, local: LocalCommitter[CatalogState, CatalogChange, CatalogChange]) -> ThroughService:
+    def of_catalog(self, local: LocalCommitter[CatalogState, CatalogProposal, CatalogChange]) -> ThroughService:
         """Return the committer of the catalog."""
         return ThroughService(self, "catalog", local, msgpack.encode)
 

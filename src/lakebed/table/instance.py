@@ -33,11 +33,13 @@ from lakebed.model.operations import operations_named
 from lakebed.model.schema import Schema
 from lakebed.model.state.catalog import (
     CatalogChange,
+    CatalogProposal,
     FenceCreations,
     PauseOperations,
     PurgeTable,
     RegisterTable,
     RenameTable,
+    ReplaceTable,
     SetDefaults,
     SetOnline,
     decode_change,
@@ -318,13 +320,28 @@ class Instance(TableNames[Table]):
         """Return names of all tables, sorted."""
         return sorted(table.name for table in self._catalog.follow().tables.values())
 
-    def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table; no data are moved. Raises NotFoundError, ExistsError."""
+    def rename_table(self, name: str, new_name: str, *, replace: bool = False) -> None:
+        """Rename a table; no data are moved.
+
+        With ``replace`` it takes the name of a table that has it, which is dropped in the same commit: every reader
+        finds the one or the other. Errors after that are those of :meth:`drop_table`.
+
+        Raises NotFoundError; ExistsError if a table has the new name, with ``replace`` only if another one took it
+        meanwhile.
+        """
         from lakebed.table.creation import check_name
 
         check_name(new_name)
+        check_flag("replace", replace)
         registered = self._find(name)
-        self._change(RenameTable(registered.id, new_name), new_name)
+        held = self._catalog.head.state.named(new_name) if replace else None
+        if held is None or held.id == registered.id:
+            self._change(RenameTable(registered.id, new_name), new_name)
+        else:
+            replaced = self._handle(held.id, new_name)
+            self._drop_indexes(replaced)
+            self._change(ReplaceTable(registered.id, new_name, held.id), new_name)
+            self._finish_drop(replaced)
         self._handle(registered.id, new_name).name = new_name
 
     def drop_table(self, name: str) -> None:
@@ -337,14 +354,18 @@ class Instance(TableNames[Table]):
         table = self._handle(registered.id, name)
         self._drop_indexes(table)
         self._change(PurgeTable(registered.id), name)
+        self._finish_drop(table)
+
+    def _finish_drop(self, table: Table) -> None:
+        """Commit the last entry of the log of a table that is out of the catalog."""
         try:
             finish_drop(table)
         except Error as error:
             raise error.restated(
-                f"{error.message}. Table {name} is out of the catalog, and processes that have it open can still write "
-                "to it, until `lakebed gc` finishes the drop"
+                f"{error.message}. Table {table.name} is out of the catalog, and processes that have it open can still "
+                "write to it, until `lakebed gc` finishes the drop"
             ) from error.__cause__
-        self.release(registered.id)
+        self.release(table.id)
 
     def _drop_indexes(self, table: Table) -> None:
         """Drop the indexes of a table; or declare that its own table has this index no more."""
@@ -494,7 +515,7 @@ class Instance(TableNames[Table]):
         """Return the handle of a table of the catalog, without a request."""
         return self._handle(found.id, found.name)
 
-    def catalog_log(self) -> Log[CatalogState, CatalogChange, CatalogChange]:
+    def catalog_log(self) -> Log[CatalogState, CatalogProposal, CatalogChange]:
         """Return the log of the catalog."""
         return self._catalog
 
@@ -584,7 +605,7 @@ class Instance(TableNames[Table]):
     def _defaults(self) -> dict[str, Any]:
         return dict(self._catalog.head.state.defaults)
 
-    def _change(self, change: CatalogChange, name: str) -> None:
+    def _change(self, change: CatalogProposal, name: str) -> None:
         outcome = self._catalog.commit(change)
         if isinstance(outcome, NotCommitted) and outcome.code is Code.TABLE_EXISTS:
             raise _taken(name)

@@ -32,13 +32,13 @@ from lakebed.log.log import Log
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, NotCommitted, Outcome
 from lakebed.model.documents import load
-from lakebed.model.state.catalog import CatalogChange, CatalogState, RegisterTable
+from lakebed.model.state.catalog import CatalogChange, CatalogProposal, CatalogState, RegisterTable
 from lakebed.model.state.machine import CATALOG
 from lakebed.storage import connect
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.digests import digest_bytes
 
-CatalogLog = Log[CatalogState, CatalogChange, CatalogChange]
+CatalogLog = Log[CatalogState, CatalogProposal, CatalogChange]
 
 SKEW = timedelta(seconds=1)
 """A store may keep last-modified times in whole seconds."""

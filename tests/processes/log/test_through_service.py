@@ -119,7 +119,8 @@ def test_administration_goes_through_the_service(root, service, sent):
         (lambda: lake.set_online("t", False), [catalog]),
         (lambda: lake.rename_table("t", "u"), [catalog]),
         (lambda: lake.create_table("v", lakebed.Schema({"k": "int64"})), [catalog]),
-        (lambda: lake.drop_table("v"), [catalog]),
+        (lambda: lake.rename_table("u", "v", replace=True), [catalog]),
+        (lambda: lake.rename_table("v", "u"), [catalog]),
     ]
     for change, expected in changes:
         sent.clear()
@@ -178,6 +179,7 @@ def test_a_principal_changes_what_its_roles_administer(root):
             lambda: lake.drop_table("t"),
             lambda: lake.rename_table("t", "mine"),
             lambda: lake.rename_table("my2", "yours"),
+            lambda: lake.rename_table("my2", "t", replace=True),
             lambda: lake.create_table("yours", lakebed.Schema({"k": "int64"})),
             lambda: lake.set(log_s=86_400),
             lambda: lake.catalog_log().commit(stolen),

@@ -13,6 +13,7 @@ from lakebed.model.state.catalog import (
     PurgeTable,
     RegisterTable,
     RenameTable,
+    ReplaceTable,
     SetDefaults,
     SetOnline,
     apply,
@@ -62,6 +63,37 @@ def test_a_change_is_applied_and_survives_its_document(change):
     assert apply(STATE, change, 8) == APPLIED[change]
     assert decode_change(encode(change)) == change
     assert decode_state(encode_state(APPLIED[change])) == APPLIED[change]
+
+
+BOTH = CatalogState(7, {**STATE.tables, "b": CatalogTable("b", "flights__new")})
+
+
+def test_a_replacement_takes_the_name_and_the_other_table_out_of_the_catalog_in_one_entry():
+    changes = resolve(ReplaceTable("b", "flights", "a"), BOTH)
+    assert changes == (PurgeTable("a"), RenameTable("b", "flights"))
+    after = BOTH
+    for change in changes:
+        after = apply(after, change, 8)
+    assert after.tables == {"b": CatalogTable("b", "flights")}
+    assert resolve(ReplaceTable("b", "gone", "a"), BOTH) == (RenameTable("b", "gone"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        (ReplaceTable("c", "flights", "a"), Code.TABLE_DROPPED),
+        (ReplaceTable("b", "flights", "c"), Code.TABLE_EXISTS),
+        (ReplaceTable("a", "flights", "a"), Code.TABLE_EXISTS),
+    ],
+    ids=repr,
+)
+def test_a_replacement_drops_no_table_but_the_one_that_it_names(change, code):
+    assert resolve(change, BOTH).code is code
+
+
+def test_a_replacement_is_never_stored():
+    with raises(Code.FORMAT_TOO_NEW):
+        decode_change(encode(ReplaceTable("b", "flights", "a")))
 
 
 def test_a_resumption_ends_the_pause_of_what_it_names():

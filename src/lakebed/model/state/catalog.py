@@ -103,9 +103,28 @@ CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOper
 """Changes as the log stores them, a tagged union: the field ``type`` names the change."""
 
 
-def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejected | Repeated:
-    """Return the change to log, or why it is refused."""
+class ReplaceTable(Struct, frozen=True, tag_field="type", tag="replace_table"):
+    """Give a table the name of another, which leaves the catalog in the same entry; only proposed, never stored.
+
+    It is logged as a purge and a rename.
+    """
+
+    table: Id
+    name: TableName
+    replaced: Id
+
+
+CatalogProposal = CatalogChange | ReplaceTable
+"""What may be proposed."""
+
+
+def resolve(
+    change: CatalogProposal, state: CatalogState
+) -> CatalogChange | tuple[CatalogChange, ...] | Rejected | Repeated:
+    """Return the change to log, or several for one entry, or why it is refused."""
     match change:
+        case ReplaceTable():
+            return _replacement(change, state)
         case RegisterTable() | RenameTable():
             holder = state.named(change.name)
             if holder is not None:
@@ -123,6 +142,17 @@ def resolve(change: CatalogChange, state: CatalogState) -> CatalogChange | Rejec
         case _:
             assert_never(change)
     return change
+
+
+def _replacement(change: ReplaceTable, state: CatalogState) -> tuple[CatalogChange, ...] | Rejected:
+    """Return the changes that replace a table."""
+    if change.table not in state.tables:
+        return Rejected(Code.TABLE_DROPPED, "the table is gone")
+    holder = state.named(change.name)
+    if holder is not None and (holder.id != change.replaced or holder.id == change.table):
+        return Rejected(Code.TABLE_EXISTS, f"another table is named {change.name!r} now")
+    renamed = RenameTable(change.table, change.name)
+    return (renamed,) if holder is None else (PurgeTable(holder.id), renamed)
 
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
@@ -176,13 +206,13 @@ def decode_change(document: bytes) -> CatalogChange:
         return decode(document, _DECODER, "a catalog change")
 
 
-_PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogChange] | msgspec.json.Decoder[CatalogChange]] = {
-    "msgpack": msgspec.msgpack.Decoder(CatalogChange),
-    "json": _DECODER,
+_PROPOSED: dict[str, msgspec.msgpack.Decoder[CatalogProposal] | msgspec.json.Decoder[CatalogProposal]] = {
+    "msgpack": msgspec.msgpack.Decoder(CatalogProposal),
+    "json": msgspec.json.Decoder(CatalogProposal),
 }
 
 
-def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogChange:
+def decode_proposed(data: bytes | msgspec.Raw, format: str) -> CatalogProposal:
     """Decode a change sent as ``msgpack`` or ``json``. Raises UsageError if it is malformed."""
     try:
         change = _PROPOSED[format].decode(data)

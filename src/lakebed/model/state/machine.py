@@ -83,7 +83,7 @@ TABLE: Machine[TableState, Proposal, Transaction] = Machine(
     truncated=True,
 )
 
-CATALOG: Machine[catalog.CatalogState, catalog.CatalogChange, catalog.CatalogChange] = Machine(
+CATALOG: Machine[catalog.CatalogState, catalog.CatalogProposal, catalog.CatalogChange] = Machine(
     catalog.CatalogState(),
     catalog.resolve,
     catalog.apply,

@@ -263,9 +263,10 @@ Operations = Annotated[list[str], Meta(min_length=1, description="Such as compac
 
 
 class ChangeTableBody(Struct, forbid_unknown_fields=True):
-    """What of a table is changed."""
+    """What of a table is changed. With ``replace`` it takes the name of a table that has it, which is dropped."""
 
     name: str | None = None
+    replace: bool = False
     online: bool | None = None
     pause: Operations | None = None
     resume: Operations | None = None

@@ -108,10 +108,14 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
             check_same(name, table.schema, schema)
         return table
 
-    def rename_table(self, name: str, new_name: str) -> None:
-        """Rename a table; no data are moved. Raises NotFoundError, ExistsError."""
+    def rename_table(self, name: str, new_name: str, *, replace: bool = False) -> None:
+        """Rename a table, with ``replace`` in place of one that has the name; no data are moved.
+
+        Raises NotFoundError, ExistsError.
+        """
         check_text("new_name", new_name)
-        self._change_table(name, {"name": new_name})
+        check_flag("replace", replace)
+        self._change_table(name, {"name": new_name, **({"replace": True} if replace else {})})
 
     def drop_table(self, name: str) -> None:
         """Drop a table; every later use of it is refused. Raises NotFoundError."""

@@ -34,12 +34,13 @@ from lakebed.log.commit_messages import (
 )
 from lakebed.log.outcomes import Outcome
 from lakebed.model.state.catalog import (
-    CatalogChange,
+    CatalogProposal,
     FenceCreations,
     PauseOperations,
     PurgeTable,
     RegisterTable,
     RenameTable,
+    ReplaceTable,
     SetDefaults,
     SetOnline,
     decode_proposed,
@@ -133,7 +134,7 @@ async def commit_catalog(
     # The names that tables have now decide what the principal may change.
     await asyncio.to_thread(service.instance.catalog)
 
-    def change(document: Raw) -> CatalogChange:
+    def change(document: Raw) -> CatalogProposal:
         found = decode_proposed(document, sent.format)
         for name in _changed_tables(found, service.instance.known_tables()):
             principal.require(Permission.ADMIN, name)
@@ -142,13 +143,16 @@ async def commit_catalog(
     return await _answered(sent, service.instance.catalog_log(), change, committers)
 
 
-def _changed_tables(change: CatalogChange, tables: Mapping[str, str]) -> list[str | None]:
+def _changed_tables(change: CatalogProposal, tables: Mapping[str, str]) -> list[str | None]:
     """Return the names of tables that a change is about; None: of all."""
     match change:
         case SetDefaults() | FenceCreations():
             return [None]
         case RegisterTable() | RenameTable():
             return [change.name, *([tables[change.table]] if change.table in tables else [])]
+        case ReplaceTable():
+            ids = (change.table, change.replaced)
+            return [change.name, *(tables[one] for one in ids if one in tables)]
         case PurgeTable() | SetOnline() | PauseOperations():
             return [tables.get(change.table)]
         case _:

@@ -170,6 +170,8 @@ def change_table(service: TheService, requested: TheTable, data: JSONBody[Change
     requested.table(Permission.ADMIN)
     if data.name is not None:
         requested.principal.require(Permission.ADMIN, data.name)
+    elif data.replace:
+        raise Code.ARGUMENTS_CONFLICT("replace is about the table that has the new name: give name as well")
     instance, name = service.instance, requested.name
     if data.online is not None:
         instance.set_online(name, data.online)
@@ -178,8 +180,9 @@ def change_table(service: TheService, requested: TheTable, data: JSONBody[Change
     if data.resume:
         instance.resume(name, *data.resume)
     if data.name is not None:
-        instance.rename_table(name, data.name)
+        instance.rename_table(name, data.name, replace=data.replace)
         requested.tables.forget(name)
+        requested.tables.forget(data.name)
         name = data.name
     return {"table": name, "online": instance.is_online(name), "paused": sorted(map(str, instance.paused(name)))}
 
