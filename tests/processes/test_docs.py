@@ -122,6 +122,7 @@ RUN_BY = {
     "docs/open.md": "tests/service/test_object_gateway.py",  # and tests/interop/test_iceberg_catalog.py
     "docs/service.md": "tests/service/test_loop.py",
     "docs/types.md": "tests/tables/test_key_types.py",
+    "docs/sql-writes.md": "tests/processes/test_docs.py",
     "docs/queries.md": "tests/interop/test_queries_page.py",
     "docs/spark.md": "tests/spark/test_pages.py",
     "docs/streaming.md": "tests/spark/test_pages.py",  # and tests/processes/test_guides.py
@@ -200,6 +201,11 @@ def test_the_code_of_the_page_on_a_second_key_gives_what_stands_beside_it(tmp_pa
     first, *others = pages.blocks("docs/second-key.md", "python")
     first = first.replace(("/tmp/lake", str(tmp_path / "lake")))
     assert sum(pages.run(block, names) for block in (first, *others)) == 6
+
+
+def test_the_code_of_the_page_on_sql_that_writes_gives_what_stands_beside_it():
+    (block,) = pages.blocks("docs/sql-writes.md", "python")
+    assert pages.run(block, {"lake": lakebed.create(f"memory://{uuid.uuid4().hex}")}) == 4
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

@@ -77,7 +77,7 @@ def assigned(rows: pa.RecordBatch, assignments: Sequence[Assignment]) -> pa.Reco
 
 
 def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
-    field = _assignable(column, schema)
+    field = assignable(column, schema)
     if not is_text(text):
         raise Code.ARGUMENT_INVALID(
             f'set: {column} = {shown(text)}: must be an SQL expression over the columns, such as "delay + 1" or "NULL"',
@@ -102,7 +102,7 @@ def _assignment(column: Any, text: Any, schema: Schema) -> Assignment:
     return replace(one, named=named)
 
 
-def _assignable(column: Any, schema: Schema) -> Field:
+def assignable(column: Any, schema: Schema) -> Field:
     """Return the value field of that name. Raises UsageError for other fields."""
     field = schema.by_name.get(column) if isinstance(column, str) else None
     if field is None:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from lakebed.read.sql.limited import LimitedRows
     from lakebed.read.sql.query import SqlEngine
     from lakebed.storage.contract import Storage
+    from lakebed.table.statement_run import ChangeReport
     from lakebed.table.tracker.recorder import Recorder
 
 TABLES_RECENT_MAX = 512
@@ -188,7 +189,7 @@ class Instance(TableNames[Table]):
         check_flag("if_not_exists", if_not_exists)
         created = new_table(clock.new_id(), schema, split_points, {} if settings is None else settings, merge)
         try:
-            return self._register(name, created, online=online)
+            return self.register(name, created, online=online)
         except ExistsError:
             if not if_not_exists:
                 raise
@@ -223,7 +224,7 @@ class Instance(TableNames[Table]):
         created = new_view(
             clock.new_id(), self.table(source).state(), select, row_key=row_key, sort_key=sort_key, **options
         )
-        return self._register(name, created, online=True)
+        return self.register(name, created)
 
     def create_index(
         self,
@@ -254,7 +255,7 @@ class Instance(TableNames[Table]):
         check_index_fields(on, include)
         source = self.table(table)
         created, added = new_index(clock.new_id(), source.state(), on, {} if settings is None else settings)
-        index = self._register(name, created, online=True)
+        index = self.register(name, created)
         try:
             source.commit(added)
         except Error:
@@ -464,6 +465,45 @@ class Instance(TableNames[Table]):
 
         return run_limited(StatementWorker(self.location), statement, Limits(memory_limit_bytes, timeout_s))
 
+    def execute(
+        self,
+        statement: str,
+        *,
+        parameters: Parameters | None = None,
+        commit_id: str | None = None,
+        memory_limit_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ChangeReport:
+        """Run a statement in SQL that changes something, and return what it changed.
+
+        The statements are INSERT, UPDATE, DELETE, TRUNCATE, CREATE TABLE (also AS a query), CREATE INDEX and DROP
+        (docs/sql-writes.md). Each is one commit: all of it or nothing. INSERT replaces the rows of its keys in a table
+        that merges by latest. A statement that decides by what it reads (UPDATE, DELETE, an INSERT that reads its own
+        table) is done again if what it read was changed meanwhile, at most ten times.
+
+        ``parameters`` are as for :meth:`sql`. With a ``commit_id`` a repeat, from any process, changes nothing, and its
+        report is ``repeated``. Commit ids are remembered for ``log_s``. ``memory_limit_bytes`` and ``timeout_s`` limit
+        the query that finds the rows, as in :meth:`sql`.
+
+        Raises:
+            UsageError: an invalid statement, or one that has no meaning here; the message has the place of the fault
+                and what to do instead. An UPDATE of a key; a ``commit_id`` for a statement that changes no rows.
+            NotFoundError, ExistsError: a table or an index is missing, or is there already.
+            SchemaMismatchError, BadKeyError: a value does not fit its column; names it. Nothing was changed.
+            RejectedError, ContentionError: nothing was changed; run it again.
+            UnknownOutcomeError: it may have been done; repeat it with the same ``commit_id``.
+        """
+        from lakebed.engine.statement_parameters import with_parameters
+        from lakebed.table.statement_run import execute
+
+        check_text("statement", statement)
+        return execute(
+            self,
+            with_parameters(statement, parameters),
+            lambda query: self.sql(query, memory_limit_bytes=memory_limit_bytes, timeout_s=timeout_s),
+            commit_id=commit_id,
+        )
+
     def sql_engine(self) -> tuple[SqlEngine, int]:
         """Return the engine that runs statements, and the memory of its pool by the settings."""
         if self._sql is None:
@@ -554,6 +594,20 @@ class Instance(TableNames[Table]):
             decode_change(document) for stored in self._catalog.newest_first() for document in stored.entry.documents
         )
 
+    def register(
+        self, name: str, created: CreateTable, *, online: bool = True, fill: Callable[[Table], Any] | None = None
+    ) -> Table:
+        """Create a table, and register its name; before, ``fill`` writes the rows that it has from the start."""
+        catalog = self._catalog.follow()
+        if catalog.named(name) is not None:
+            raise _taken(name)
+        table = self._handle(created.table, name)
+        table.commit(created)
+        if fill is not None:
+            fill(table)
+        self._change(RegisterTable(table.id, name, catalog.version, online), name)
+        return table
+
     def fence_creations(self) -> None:
         """Refuse every creation of a table that is in progress: its log may be deleted as that of a failed creation."""
         self._change(FenceCreations(), "creations")
@@ -569,16 +623,6 @@ class Instance(TableNames[Table]):
         self._catalog.checkpoints.take_ahead(manifest)
 
     # -- within -------------------------------------------------------------------------------------------------
-
-    def _register(self, name: str, created: CreateTable, *, online: bool) -> Table:
-        """Create a table, and register its name."""
-        catalog = self._catalog.follow()
-        if catalog.named(name) is not None:
-            raise _taken(name)
-        table = self._handle(created.table, name)
-        table.commit(created)
-        self._change(RegisterTable(table.id, name, catalog.version, online), name)
-        return table
 
     def _find(self, name: str) -> CatalogTable:
         check_text("name", name)

@@ -121,14 +121,14 @@ def test_explain_and_explain_analyze_are_the_engines(lake):
 @pytest.mark.parametrize(
     ("statement", "says"),
     [
-        ("INSERT INTO flights VALUES ('a')", "not INSERT: add rows with Table.write (`lakebed write TABLE FILE`)"),
-        ("update flights set n = 1", "not UPDATE: write the new rows"),
-        ("-- all\nDELETE FROM flights", "not DELETE: use Table.delete or Table.remove"),
-        ("CREATE TABLE t (a int)", "not CREATE: use Instance.create_table (`lakebed table create`)"),
-        ("DROP TABLE flights", "not DROP: use Instance.drop_table (`lakebed table drop`)"),
+        ("INSERT INTO flights VALUES ('a')", "INSERT changes tables: run it with Instance.execute"),
+        ("update flights set n = 1", "UPDATE changes tables: run it with Instance.execute"),
+        ("-- all\nDELETE FROM flights", "DELETE changes tables: run it with Instance.execute"),
+        ("CREATE TABLE t (a int)", "CREATE changes tables: run it with Instance.execute"),
+        ("DROP TABLE flights", "DROP changes tables: run it with Instance.execute"),
         ("ALTER TABLE flights ADD COLUMN y int", "not ALTER: use Table.alter"),
         ("COPY flights TO 'x.csv'", "not COPY: use `lakebed export`"),
-        ("BEGIN", "not BEGIN: each write is one commit"),
+        ("BEGIN", "not BEGIN: a statement is a commit of its own"),
         ("SHOW ALL", "of SHOW there are SHOW TABLES and SHOW COLUMNS FROM"),
     ],
 )

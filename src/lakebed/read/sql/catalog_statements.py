@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 from datafusion.catalog import SchemaProvider, Table
 
+from lakebed.engine.change_statements import BEGINNINGS, REFUSED
 from lakebed.engine.tokens import Token, quoted_name, tokens_of
 from lakebed.errors import Code
 from lakebed.model import types
@@ -29,29 +30,6 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
 
 INFORMATION_SCHEMA = "information_schema"
-
-_INSTEAD = {
-    "insert": "add rows with Table.write (`lakebed write TABLE FILE`)",
-    "update": "write the new rows: a table that merges by Latest shows the newest of each key (`lakebed write`)",
-    "merge": "write the rows: a table that merges by Latest shows the newest of each key (`lakebed write`)",
-    "delete": "use Table.delete or Table.remove (`lakebed delete`, `lakebed remove`)",
-    "truncate": "use Table.remove (`lakebed remove`)",
-    "create": "use Instance.create_table (`lakebed table create`), or `lakebed view create` for a view",
-    "drop": "use Instance.drop_table (`lakebed table drop`)",
-    "alter": "use Table.alter (`lakebed table alter`), or Instance.rename_table",
-    "copy": "use `lakebed export` and `lakebed import`, or to_pandas and to_polars of the rows",
-    "set": "settings are changed by Instance.set and Table.set (`lakebed settings set`)",
-    "begin": "each write is one commit, and a statement reads one version of each table",
-    "start": "each write is one commit, and a statement reads one version of each table",
-    "commit": "each write is one commit, and a statement reads one version of each table",
-    "rollback": "each write is one commit; Table.restore (`lakebed restore`) takes a table back to a version",
-    "grant": "use `lakebed role create` and `lakebed token create`",
-    "revoke": "use `lakebed role drop` and `lakebed token drop`",
-    "vacuum": "use `lakebed gc`",
-    "optimize": "use `lakebed compact`",
-    "use": "an instance has one schema; name the instance when it is opened",
-}
-"""The first words of statements that do more than read, and what does that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +65,14 @@ def check_reads(text: str) -> None:
                     'FROM flights@audited, FROM "flights@2026-01-31T12:00:00Z"'
                 )
     first = next(tokens_of(text), None)
-    instead = _INSTEAD.get(first.text.lower()) if first is not None and first.kind == "word" else None
-    if instead is not None:
-        assert first is not None
-        raise Code.SQL_READ_ONLY(f"only SQL that reads is supported, not {first.text.upper()}: {instead}")
+    beginning = first.text.lower() if first is not None and first.kind == "word" else ""
+    if beginning in BEGINNINGS:
+        raise Code.SQL_READ_ONLY(
+            f"only queries are run here, and {beginning.upper()} changes tables: run it with Instance.execute "
+            "(docs/sql-writes.md)"
+        )
+    if beginning in REFUSED:
+        raise Code.SQL_READ_ONLY(f"only SQL that reads is supported, not {beginning.upper()}: {REFUSED[beginning]}")
 
 
 def catalog_statement(text: str) -> TableList | TableColumns | ColumnSummary | None:

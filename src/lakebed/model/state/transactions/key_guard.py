@@ -4,7 +4,7 @@ A delete by a predicate finds keys at one version, and its files are committed a
 those keys that were added in between and that the predicate never evaluated. So its proposal has a guard, and is
 rejected if the table has a file with such rows at the commit; the writer then reads again.
 
-Core types: :class:`KeyGuard`, made by :class:`KeyGuards` from keys in ascending order.
+Core types: :class:`KeyGuard`, made by :class:`KeyGuards` from keys.
 
 Rules. A guard may refuse needlessly: it compares files by their key bounds, and many keys by the spans of neighbouring
 keys. The output of a compaction of older files alone is not a new file. A file brought back by a restore is. A restore
@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from lakebed.model.key_type import KEY_BYTES_MAX
 from lakebed.model.state.fields import Whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from lakebed.model.files import CommittedFile, DataFile
     from lakebed.model.state.table_state import TableState
@@ -74,34 +75,56 @@ def _has_successor(earlier: CommittedFile | None, files: Sequence[CommittedFile]
 
 
 class KeyGuards:
-    """Collects ascending encoded keys, in bounded memory."""
+    """Collects encoded keys, in any order and in bounded memory."""
 
     def __init__(self, spans_max: int = SPANS_MAX) -> None:
         self._spans_max = spans_max
-        self._lows: list[bytes] = []
-        self._highs: list[bytes] = []
+        self._spans: list[_Span] = []
+        self._new: list[bytes] = []
         self._step = 1
-        self._in_last = 0
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """Add keys, none below earlier ones."""
-        for key in keys:
-            if self._lows and self._in_last < self._step:
-                self._highs[-1] = key
-                self._in_last += 1
-                continue
-            if len(self._lows) >= self._spans_max:
-                self._lows, self._highs = self._lows[::2], self._highs[1::2]
-                self._step *= 2
-            self._lows.append(key)
-            self._highs.append(key)
-            self._in_last = 1
+        """Add keys."""
+        self._new.extend(keys)
+        if len(self._new) > 4 * self._spans_max:
+            self._settle()
+
+    def add_all(self) -> None:
+        """Add every key that there may be."""
+        self._spans, self._new = [(b"", _LAST_KEY, 1)], []
+
+    def _settle(self) -> None:
+        """Put the new keys into spans. Too many spans are joined with their neighbours, to equal numbers of keys."""
+        spans = _joined(sorted([*self._spans, *((key, key, 1) for key in self._new)]), 0)
+        while len(spans) > self._spans_max:
+            self._step *= 2
+            spans = _joined(spans, self._step)
+        self._spans, self._new = spans, []
 
     def guard(self, state: TableState) -> KeyGuard:
         """Return the guard of the keys, which were read in this state."""
-        lows, highs = tuple(self._lows), tuple(self._highs)
+        self._settle()
+        lows, highs = tuple(low for low, _, _ in self._spans), tuple(high for _, high, _ in self._spans)
         files = frozenset(file.id for file in reaching(lows, highs, state))
         return KeyGuard(state.version, state.next_sequence, lows, highs, files)
+
+
+_Span = tuple[bytes, bytes, int]
+"""The first and the last key, and the number of keys that were added."""
+
+_LAST_KEY = b"\xff" * (KEY_BYTES_MAX + 1)
+
+
+def _joined(spans: Iterable[_Span], count: int) -> list[_Span]:
+    """Return ascending spans, joined where they overlap, or have at most ``count`` keys together."""
+    joined: list[_Span] = []
+    for low, high, keys in spans:
+        if joined and (low <= joined[-1][1] or joined[-1][2] + keys <= count):
+            first, last, others = joined[-1]
+            joined[-1] = (first, max(last, high), others + keys)
+        else:
+            joined.append((low, high, keys))
+    return joined
 
 
 def reaching(lows: Sequence[bytes], highs: Sequence[bytes], state: TableState) -> Iterator[DataFile]:
