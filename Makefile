@@ -125,6 +125,13 @@ LONGER := -o faulthandler_timeout=1500
 test-engines: $(STAMP) ## Test other engines on published tables and the gateway: DuckDB, and Spark with Iceberg; needs Maven
 	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q $(LONGER) tests/engines tests/interop/test_read_in_place.py </dev/null
 
+# Packages of their own, which `make test` does not need. Each has a lock, with what it connects Lakebed to.
+INTEGRATIONS := $(patsubst integrations/%/requirements.lock,%,$(wildcard integrations/*/requirements.lock))
+.PHONY: test-integrations $(INTEGRATIONS)
+test-integrations: $(INTEGRATIONS) ## Run the tests of integrations/, each with the packages of its lock
+$(INTEGRATIONS): $(STAMP)
+	@scripts/test-integration $@
+
 .PHONY: test-deploy
 test-deploy: $(STAMP) ## Test deploy/ with helm (needs Go if helm is missing), and the steps of the image (as root, with debootstrap)
 	@HELM="$$(scripts/ensure-helm)" && export HELM && $(BIN)/python -m pytest -q -rs tests/processes/deploy tests/walks/test_image.py </dev/null
@@ -173,9 +180,15 @@ lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest version
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group docs --constraint requirements-build.lock \
 	    --constraint requirements.lock --output-file requirements-docs.lock
 
+.PHONY: lock-integrations
+lock-integrations: $(STAMP) ## Update the lock files of integrations/
+	@for name in $(INTEGRATIONS); do $(BIN)/uv pip compile --quiet --upgrade $(subst make lock,make lock-integrations,$(LOCK)) \
+	    --no-emit-package lakebed --group integrations/$$name/pyproject.toml:dev \
+	    --output-file integrations/$$name/requirements.lock integrations/$$name/pyproject.toml || exit 1; done
+
 .PHONY: clean
 clean: ## Remove .venv, caches and the files of the demo
-	rm -rf .venv .venv-other .venv-lowest .venv-spark-oldest .engines .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
+	rm -rf .venv .venv-integrations .venv-other .venv-lowest .venv-spark-oldest .engines .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock
