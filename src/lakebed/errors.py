@@ -89,6 +89,7 @@ class Code(StrEnum):
     SOURCE_DUPLICATE = "source_duplicate", "usage"
     SOURCE_UNSUPPORTED = "source_unsupported", "usage"
     SOURCE_NOT_SORTED = "source_not_sorted", "usage"
+    SOURCE_POSITION_LOST = "source_position_lost", "usage"
     FORMAT_UNKNOWN = "format_unknown", "usage"
     FOLDER_NOT_EMPTY = "folder_not_empty", "usage"
     LOG_URL_MISMATCH = "log_url_mismatch", "usage"
@@ -123,6 +124,7 @@ class Code(StrEnum):
     PAGE_TOO_LARGE = "page_too_large", "schema_mismatch"
     BATCH_TOO_LARGE = "batch_too_large", "schema_mismatch"
     REQUEST_FAILED = "request_failed", "schema_mismatch"
+    SOURCE_CHANGE_UNSUPPORTED = "source_change_unsupported", "schema_mismatch"
     SOURCE_UNPARSABLE = "source_unparsable", "schema_mismatch"
     SOURCE_NOT_ATTACHABLE = "source_not_attachable", "schema_mismatch"
 
@@ -216,6 +218,7 @@ class Code(StrEnum):
     PIN_CONTENDED = "pin_contended", "contention"
     PUBLICATION_CONTENDED = "publication_contended", "contention"
     SERVICE_BUSY = "service_busy", "contention"
+    SOURCE_BUSY = "source_busy", "contention"
 
     # UnknownOutcomeError
     COMMIT_UNKNOWN = "commit_unknown", "unknown_outcome"

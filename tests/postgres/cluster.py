@@ -43,7 +43,7 @@ class Cluster:
         cluster.run("initdb", "--auth=scram-sha-256", f"--username={USER}", f"--pwfile={password}", "-D", data)
         with (data / "postgresql.conf").open("a", encoding="utf-8") as settings:
             settings.write(f"port = {cluster.port}\nlisten_addresses = '127.0.0.1'\n")
-            settings.write(f"unix_socket_directories = '{folder}'\n")
+            settings.write(f"unix_socket_directories = '{folder}'\nwal_level = logical\n")
         cluster.start()
         cluster.sql("CREATE DATABASE lakebed", database="postgres")
         return cluster

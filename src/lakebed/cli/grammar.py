@@ -113,7 +113,7 @@ _SHARED = (
     _shared(
         "--commit-via",
         metavar="URL",
-        help=f"Commit through this service. Default: {COMMIT_VIA_VARIABLE}; its token: {TOKEN_VARIABLE}.",
+        help=f"Commit through this service ({COMMIT_VIA_VARIABLE}, {TOKEN_VARIABLE}).",
     ),
     _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
     _shared("-q", "--quiet", is_flag=True, help="No notes and no progress on stderr; only errors."),

@@ -25,6 +25,7 @@ from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
 from lakebed.server.service.status import ReadRates
 from lakebed.server.service.store_status import next_steps, status
+from lakebed.upkeep.follow.follow_record import FollowRecord, read_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,10 +62,11 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
     Reads are not recorded; each --service is queried for its reads of the last minutes.
     """
     found = status(cli.instance(), tables or None)
+    followers = [*read_records(cli.instance().storage)]
     services = ask_services(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
     cli.out.document(
-        {**status_document(found), "services": list(map(plain, services))},
-        chain(status_lines(found), reads_lines(services)),
+        {**status_document(found), "followers": list(map(plain, followers)), "services": list(map(plain, services))},
+        chain(status_lines(found), map(follower_line, followers), reads_lines(services)),
     )
 
 
@@ -148,6 +150,18 @@ def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
             yield f"{title}:"
             yield run_columns(runs)
     yield cost_line(found)
+
+
+def follower_line(record: FollowRecord) -> str:
+    """Return how far a follower is, as one line."""
+    if record.error is not None:
+        return f"follower {record.name}: {record.error[:_WHY_CHARS]}"
+    place = ", ".join(f"{name} {value}" for name, value in record.place.items())
+    behind = (
+        f"{record.behind:,} {record.behind_unit} and {record.lag_s:,.0f} s behind" if record.behind else "caught up"
+    )
+    dead = f", {count_text(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
+    return f"follower {record.name} of {record.url}: {behind} at {record.at}, up to {place}{dead}"
 
 
 def urgent_first(tables: tuple[TableStatus, ...]) -> list[TableStatus]:

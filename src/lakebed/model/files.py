@@ -88,6 +88,9 @@ QUERIES_FOLDER = "queries"
 HOOK_FOLDER = "hooks"
 """The folder of all hooks of an instance."""
 
+FOLLOW_FOLDER = "follows"
+"""The folder of the records of all followers of an instance."""
+
 SUMMARY_BYTES_MIN = 128 * 1024
 """Minimum size of data files with a stored summary: a smaller file is itself read with one request."""
 
@@ -115,6 +118,7 @@ _COPY_NAME = re.compile(rf"tables/({_ID})/copies/({_ID})\.json")
 _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _QUERY_NAME = re.compile(rf"queries/({_ID})/(.+)")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
+_FOLLOW_NAME = re.compile(r"follows/([a-z0-9_]{1,48})\.json", re.ASCII)
 _HOOK_NAME = re.compile(rf"hooks/({_ID})\.json")
 _DELIVERED_NAME = re.compile(rf"hooks/({_ID})\.delivered\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
@@ -424,6 +428,17 @@ def hook_of_name(name: str) -> str | None:
 def hook_of_delivered(name: str) -> str | None:
     """Return the id of the hook whose deliveries an object records; None if it is not such a record."""
     match = _DELIVERED_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def follow_name(name: str) -> str:
+    """Return the object of the record of a follower."""
+    return f"{FOLLOW_FOLDER}/{name}.json"
+
+
+def follow_of_name(name: str) -> str | None:
+    """Return the follower whose record an object is; None if it is none."""
+    match = _FOLLOW_NAME.fullmatch(name)
     return match[1] if match else None
 
 

@@ -29,6 +29,9 @@ ON_SPARK = {
     "erase-report",
 }
 
+OF_A_DATABASE = {"follow"}
+"""Tested in tests/postgres/test_follow.py."""
+
 OF_A_SERVICE = {"query submit", "query list", "query show", "query drop", "query fetch"}
 """Tested in tests/service/test_submitted_queries.py."""
 
@@ -203,7 +206,7 @@ def test_the_output_has_the_documented_shape(
 
 
 def test_every_command_is_documented_and_every_shape_is_tested() -> None:
-    assert set(documented()) == {"error", *WORDS, *ON_SPARK, *OF_A_SERVICE, *OF_A_CATALOG}
+    assert set(documented()) == {"error", *WORDS, *ON_SPARK, *OF_A_SERVICE, *OF_A_CATALOG, *OF_A_DATABASE}
     documents = {command.partition(" --")[0] for command in documented()} - {"error"}
     found = {context.command_path.removeprefix("lakebed ") for _, context in every_command()}
     assert documents == found - {"completion", "serve", "top"}

@@ -151,7 +151,7 @@ class PostgresqlServer:
         """Return a new pool of connections, on which each statement is a durable transaction of its own."""
         return sa.create_engine(
             "postgresql+psycopg://",
-            creator=self._connect,
+            creator=self.connect,
             pool_size=POOL_CONNECTIONS_MAX,
             max_overflow=0,
             pool_timeout=POOL_WAIT_S,
@@ -175,9 +175,10 @@ class PostgresqlServer:
                     transient=False,
                 )
 
-    def _connect(self) -> psycopg.Connection:
+    def connect(self, **more: str | int) -> psycopg.Connection:
+        """Return a new connection in autocommit; ``more`` are further parameters of libpq."""
         given = {name for name, _ in parse_qsl(urlsplit(self.url).query, keep_blank_values=True)}
-        defaults = {name: value for name, value in _DEFAULTS.items() if name not in given}
+        defaults = {name: value for name, value in (_DEFAULTS | more).items() if name not in given}
         # The client puts the values in, so that two statements can be one message, and none is prepared on the server:
         # a pooler between would hand it to another session. Without the encoding, text of a database in SQL_ASCII would
         # be bytes.
@@ -195,7 +196,7 @@ def meaning_of(error: DBAPIError) -> Meaning:
     state = getattr(error.orig, "sqlstate", None)
     if state is None:
         text = str(error.orig)
-        remedy = next((remedy for phrase, remedy in _REFUSED_TEXTS if phrase in text), None)
+        remedy = refusal_remedy(text)
         return Meaning(remedy is None, remedy is None, remedy or "try again later")
     if error.connection_invalidated or state[:2] in _UNCLEAR_CLASSES:
         return Meaning(unclear=True, transient=True, remedy="try again later")
@@ -204,6 +205,11 @@ def meaning_of(error: DBAPIError) -> Meaning:
     short = state[:2] == "53"
     remedy = "the server is short of resources: try again later" if short else "the server refused the statement"
     return Meaning(unclear=False, transient=short, remedy=remedy)
+
+
+def refusal_remedy(text: str) -> str | None:
+    """Return the remedy for a failure to connect, by its text; None if the same may succeed later."""
+    return next((remedy for phrase, remedy in _REFUSED_TEXTS if phrase in text), None)
 
 
 VERSIONS_PER_PAGE = 10_000

@@ -1,0 +1,168 @@
+"""The tables that take the changes of a source.
+
+A :class:`ChangeTarget` is a table with the changes that wait for its next commit, and the positions up to which it has
+the changes of the source. It creates the table, fits its schema to the columns of the source, and commits.
+
+Rules. One follower writes a table, in the order of the source, so rows are merged by arrival: only then may a row keep
+values that an update left out. A column that is new at the source becomes a field, one that became wider is widened.
+One that is gone keeps its field, in which new rows have null. Any other change stops the follower.
+
+Errors: SchemaMismatchError for a change that cannot be followed; those of writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from lakebed.errors import Code, NotFoundError
+from lakebed.model import types
+from lakebed.model.keys import KeyRange
+from lakebed.model.merge_modes import Latest
+from lakebed.model.schema import Schema
+from lakebed.model.state.transactions.schema_changes import AddField, WidenField
+from lakebed.upkeep.follow.pending import Memory, PendingChanges
+from lakebed.upkeep.follow.positions import Positions, applied, commit_id
+from lakebed.write.run import Write, add
+from lakebed.write.source_rows import RowInput
+
+if TYPE_CHECKING:
+    from lakebed.model.state.transactions.schema_changes import SchemaChange
+    from lakebed.table.instance import Instance
+    from lakebed.table.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class SourceColumns:
+    """The columns of a table at the source: its name there, its key, and the type of each column by its name."""
+
+    name: str
+    key: tuple[str, ...]
+    types: Mapping[str, str]
+
+
+@dataclass(slots=True)
+class ChangeTarget:
+    """A table that takes changes. ``positions`` are those up to which it has them; none: it has no snapshot yet."""
+
+    table: Table
+    pending: PendingChanges
+    positions: dict[int, int] = field(default_factory=dict)
+    changes: int = 0
+    """The changes that were committed since the follower was started."""
+
+    @classmethod
+    def open(cls, instance: Instance, name: str, columns: SourceColumns, folder: Path, memory: Memory) -> ChangeTarget:
+        """Return the table of that name; creates it if there is none.
+
+        Raises UsageError if there is one with another key or another merge mode.
+        """
+        try:
+            table = instance.table(name)
+        except NotFoundError:
+            table = instance.create_table(name, schema_of(columns), merge=Latest(), if_not_exists=True)
+        target = cls(table, PendingChanges(folder, memory))
+        target.check(columns)
+        return target
+
+    def check(self, columns: SourceColumns) -> None:
+        """Raise UsageError unless the table has the key of the source, and merges by arrival."""
+        state = self.table.state()
+        if not (state.merge.takes_markers and not state.merge.by_sort_key):
+            raise Code.MERGE_MODE_MISMATCH(
+                f"table {self.table.name} merges by {state.merge}; changes of {columns.name} need a table that merges "
+                "by Latest(): let follow create it, under another name (--table SOURCE=TABLE)",
+                table=self.table.name,
+            )
+        if state.created.row_key_names != columns.key:
+            raise Code.SOURCE_CHANGE_UNSUPPORTED(
+                f"table {self.table.name} has the row key {', '.join(state.created.row_key_names)}, and {columns.name} "
+                f"has the key {', '.join(columns.key)}: follow it into another table (--table "
+                f"{columns.name}=NEW_NAME), which gets a snapshot",
+                table=self.table.name,
+            )
+
+    def applied(self, source: str, recorded: Positions) -> None:
+        """Read the positions from the commit ids of the table, or from what was recorded, whichever is later."""
+        self.positions = applied(self.table.state().requests, source)
+        for stream, at in recorded.items():
+            self.positions[stream] = max(at, self.positions.get(stream, 0))
+
+    def fit(self, columns: SourceColumns) -> None:
+        """Add fields for new columns, and widen fields of columns that are wider now.
+
+        Raises SchemaMismatchError for another change of a type, and for another key.
+        """
+        schema = self.table.schema
+        if schema.row_key_names != columns.key:
+            self.check(columns)
+        changes: list[SchemaChange] = []
+        for name, kind in columns.types.items():
+            wanted = types.parse(kind)
+            known = schema.by_name.get(name)
+            if known is None:
+                changes.append(AddField(name, wanted))
+                continue
+            found = known.type
+            if found == wanted or pa.types.is_string(found) or types.can_become(wanted, found):
+                continue
+            if not types.can_become(found, wanted) or name not in {one.name for one in schema.values}:
+                raise Code.SOURCE_CHANGE_UNSUPPORTED(
+                    f"{columns.name}: column {name} is now {kind}, and the field of table {self.table.name} is "
+                    f"{found}, which cannot become that. Rename the column at the source, which adds a field; or "
+                    f"follow the table into another one (--table {columns.name}=NEW_NAME), which gets a snapshot",
+                    table=self.table.name,
+                    column=name,
+                    found=kind,
+                    expected=str(found),
+                )
+            changes.append(WidenField(name, wanted))
+        if changes:
+            self.table.alter(*changes)
+
+    @property
+    def empty(self) -> bool:
+        """Whether the table has no rows."""
+        return not self.table.state().files
+
+    def load(self, source: str, positions: Positions, batches: Iterator[pa.RecordBatch], columns: pa.Schema) -> int:
+        """Replace all rows by those of a snapshot at these positions, in one commit; returns their number."""
+        if not self.empty:
+            self.table.remove(KeyRange())
+        rows = RowInput.of_batches(columns, batches, source)
+        added = add(self.table, rows, Write(commit_id(source, positions)))
+        self.positions = dict(positions)
+        return added.rows
+
+    def commit(self, source: str, positions: Positions) -> None:
+        """Commit what is pending, which ends at these positions."""
+        if not self.pending:
+            return
+        moved = {stream: at for stream, at in positions.items() if at > self.positions.get(stream, 0)}
+        if self.pending.truncated and not self.empty:
+            # Before the commit that records it, so after a crash it is repeated; nothing was written in between.
+            self.table.remove(KeyRange())
+        columns = self.pending.columns() if self.pending.rows else self.table.schema.arrow
+        rows = RowInput(((source, columns),), self.pending.source_rows(source))
+        add(self.table, rows, Write(commit_id(source, moved), operation=self.pending.operation))
+        self.positions.update(moved)
+        self.changes += self.pending.rows
+        self.pending.clear()
+
+
+def schema_of(columns: SourceColumns) -> Schema:
+    """Return the schema of a new table. Raises UsageError for a column or a key type that a table cannot have."""
+    values = {name: kind for name, kind in columns.types.items() if name not in columns.key}
+    return Schema(row_key={name: columns.types[name] for name in columns.key}, values=values)
+
+
+DEAD_LETTERS = Schema(
+    row_key={"source": "string", "stream": "int64"},
+    sort_key={"position": "int64"},
+    values={"target": "string", "reason": "string", "key": "binary", "value": "binary"},
+)
+"""The schema of a table of changes that could not be applied; ``key`` and ``value`` are as they came."""

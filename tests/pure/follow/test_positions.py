@@ -1,0 +1,25 @@
+"""The positions in the commit ids of a table."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakebed.upkeep.follow.positions import applied, commit_id
+
+positions = st.dictionaries(st.integers(0, 50), st.integers(0, 2**64), min_size=1, max_size=8)
+
+
+@given(st.lists(positions, max_size=8))
+def test_a_table_has_the_latest_position_of_each_stream(committed):
+    ids = [commit_id("postgresql/7/lakebed_shop", one) for one in committed]
+    latest = {}
+    for one in committed:
+        for stream, at in one.items():
+            latest[stream] = max(at, latest.get(stream, 0))
+    assert applied(ids, "postgresql/7/lakebed_shop") == latest
+
+
+def test_commit_ids_of_others_say_nothing():
+    others = ["follow postgresql/7/lakebed_shop2 0@9", "follow postgresql/7/lakebed_shop 0@", "readings-0", "follow"]
+    assert applied(others, "postgresql/7/lakebed_shop") == {}
