@@ -8,8 +8,9 @@
             ...
 
 A connection is a local instance, or a service over HTTP. *Each statement is its own commit*: ``commit`` has nothing to
-do, and ``rollback`` raises NotSupportedError, because nothing can be taken back by it. Rows arrive as they are read, in
-batches; ``fetch_arrow_table`` and ``fetch_record_batch`` return the batches themselves.
+do, and ``rollback`` raises NotSupportedError, because nothing can be taken back by it. ``executemany`` of an INSERT of
+parameters is one write of all rows. Rows arrive as they are read, in batches; ``fetch_arrow_table`` and
+``fetch_record_batch`` return the batches themselves.
 
 Parameters are ``?``, in order; a mapping gives those of ``$name``. Type codes in ``Cursor.description`` are the names
 of types, as in ``information_schema.columns``; they equal STRING, NUMBER and so on as the API says.
@@ -25,19 +26,22 @@ import os
 import re
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from weakref import WeakSet
 
+from lakebed.engine.change_statements import changes
+from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
-from lakebed.model.checks import check_whole_number, shown
+from lakebed.model.checks import check_text, check_whole_number, shown
 
 if TYPE_CHECKING:
     from typing import Self, TypeAlias
 
     import pyarrow as pa
 
+    from lakebed.engine.change_statements import InsertStatement
     from lakebed.read.rows.row_stream import RowStream
     from lakebed.read.sql.limited import LimitedRows
     from lakebed.table.client.remote_rows import RemoteRows
@@ -205,8 +209,11 @@ def _described(field: pa.Field) -> tuple[str, str, None, None, int | None, int |
 # -- connections ----------------------------------------------------------------------------------------------------
 
 
-class Queryable(Protocol):
+class ConnectedInstance(Protocol):
     """What a connection needs of an instance, a local one or that of a service."""
+
+    def table(self, name: str) -> Any:
+        """As :meth:`lakebed.Instance.table`."""
 
     def sql(
         self,
@@ -223,7 +230,7 @@ class Queryable(Protocol):
 
 
 def connect(
-    url: str | os.PathLike[str] | Queryable,
+    url: str | os.PathLike[str] | ConnectedInstance,
     *,
     token: str | None = None,
     storage_options: Mapping[str, str] | None = None,
@@ -279,10 +286,10 @@ class SqlConnection:
     NotSupportedError = NotSupportedError
 
     def __init__(
-        self, instance: Queryable, memory_limit_bytes: int | None, timeout_s: float | None, *, owned: bool
+        self, instance: ConnectedInstance, memory_limit_bytes: int | None, timeout_s: float | None, *, owned: bool
     ) -> None:
         """``owned``: the instance is closed with the connection."""
-        self._instance: Queryable | None = instance
+        self._instance: ConnectedInstance | None = instance
         self._limits = {"memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}
         self._owned = owned
         self._lock = threading.Lock()
@@ -295,7 +302,7 @@ class SqlConnection:
         self.close()
 
     @property
-    def instance(self) -> Queryable:
+    def instance(self) -> ConnectedInstance:
         """The instance: what SQL does not say is said by its methods. Raises InterfaceError on a closed connection."""
         if self._instance is None:
             raise InterfaceError("the connection is closed; connect again", code=Code.ALREADY_CLOSED)
@@ -346,9 +353,20 @@ class SqlConnection:
             with _api_errors():
                 instance.close()
 
-    def run(self, statement: str, parameters: Parameters | None) -> Rows:
+    def query(self, statement: str, parameters: Parameters | None) -> Rows:
         """Return the rows of a query."""
         return self.instance.sql(statement, parameters=parameters, **self._limits)  # type: ignore[arg-type]
+
+    def change(self, statement: str, parameters: Parameters | None, commit_id: str | None) -> int:
+        """Run a statement that writes, and return the number of rows that it changed; -1 if they are not counted."""
+        execute = getattr(self.instance, "execute", None)
+        if execute is None:
+            raise Code.REMOTE_UNSUPPORTED(
+                "statements that write are not there through this service; connect to the instance by its own URL",
+                name="execute",
+            )
+        rows = execute(statement, parameters=parameters, commit_id=commit_id, **self._limits).rows
+        return -1 if rows is None else rows
 
 
 class Cursor:
@@ -392,26 +410,70 @@ class Cursor:
 
     # -- statements -------------------------------------------------------------------------------------------------
 
-    def execute(self, operation: str, parameters: Parameters | None = None) -> Self:
+    def execute(self, operation: str, parameters: Parameters | None = None, *, commit_id: str | None = None) -> Self:
         """Run a statement, and return this cursor. The rows of the statement before it are dropped.
 
-        ``parameters`` are the values of ``?`` in order, or a mapping for ``$name``.
+        ``parameters`` are the values of ``?`` in order, or a mapping for ``$name``. A ``commit_id`` is for a statement
+        that changes rows: a repeat, from any process, changes nothing (:meth:`lakebed.Instance.execute`).
         """
-        self._check_open()
-        self._end()
+        self._begin(operation)
         with _api_errors():
-            self._stream = self.connection.run(operation, _given(parameters))
+            if changes(operation):
+                self.rowcount = self.connection.change(operation, _given(parameters), commit_id)
+                return self
+            if commit_id is not None:
+                raise Code.ARGUMENT_INVALID(f"commit_id = {shown(commit_id)} with a query: it changes nothing")
+            self._stream = self.connection.query(operation, _given(parameters))
         self.description = [_described(field) for field in self._stream.schema]
         return self
 
-    def executemany(self, operation: str, seq_of_parameters: Sequence[Parameters]) -> NoReturn:
-        """Raise NotSupportedError: a query is run once."""
-        self._check_open()
-        raise NotSupportedError(
-            f"executemany of {shown(operation)} with {len(seq_of_parameters):,} sets of parameters: a query is run by "
-            "execute, once for each",
-            code=Code.SQL_INVALID,
-        )
+    def executemany(
+        self, operation: str, seq_of_parameters: Iterable[Parameters], *, commit_id: str | None = None
+    ) -> Self:
+        """Run a statement that writes for each set of parameters.
+
+        ``INSERT INTO t (columns) VALUES (?, …)`` is one write of all rows, in one commit, with the ``commit_id`` if it
+        is given. Any other statement is run once for each set, each in its own commit: those before one that fails
+        stay.
+        """
+        self._begin(operation)
+        with _api_errors():
+            if not changes(operation):
+                raise NotSupportedError(
+                    f"executemany of {shown(operation)}: run a query by execute, once for each set of parameters",
+                    code=Code.SQL_INVALID,
+                )
+            insert = _inserted(operation)
+            if insert is not None:
+                self.rowcount = self._insert(insert, list(seq_of_parameters), commit_id)
+                return self
+            if commit_id is not None:
+                raise Code.ARGUMENT_INVALID(
+                    f"commit_id = {shown(commit_id)}: {shown(operation)} is a commit for each set of parameters; give "
+                    "each its own by execute"
+                )
+            counts = [self.connection.change(operation, _given(one), None) for one in seq_of_parameters]
+            self.rowcount = -1 if -1 in counts else sum(counts)
+        return self
+
+    def _insert(self, insert: InsertStatement, rows: list[Any], commit_id: str | None) -> int:
+        """Write the rows of an INSERT in one commit, and return their number."""
+        table = self.connection.instance.table(insert.table)
+        names = insert.columns or [one.name for one in table.schema.fields if not one.expression]
+        values = insert.query.count("?")
+        if len(names) != values:
+            raise Code.SQL_INVALID(
+                f"INSERT INTO {insert.table}: {values} values, and there are {len(names)} columns to fill: "
+                f"{', '.join(names)}"
+            )
+        for number, row in enumerate(rows, 1):
+            if not isinstance(row, Sequence) or isinstance(row, str | bytes) or len(row) != values:
+                raise Code.ARGUMENT_INVALID(
+                    f"parameters {number} = {shown(row)}: must be a list of {values} values, one for each ?"
+                )
+        if rows:
+            table.write([dict(zip(names, row, strict=True)) for row in rows], commit_id=commit_id, casts="text")
+        return len(rows)
 
     def setinputsizes(self, sizes: object) -> None:
         """Do nothing, as the API allows."""
@@ -461,6 +523,12 @@ class Cursor:
             return self.fetch_record_batch().read_all()
 
     # -- within -----------------------------------------------------------------------------------------------------
+
+    def _begin(self, operation: str) -> None:
+        self._check_open()
+        self._end()
+        with _api_errors():
+            check_text("operation", operation)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -517,6 +585,17 @@ class Cursor:
             yield batch.slice(at)
         while (batch := self._next_batch()) is not None:
             yield batch
+
+
+def _inserted(statement: str) -> InsertStatement | None:
+    """Return the parts of ``INSERT INTO t [(columns)] VALUES (?, …)``; None for any other statement."""
+    from lakebed.engine.change_statements import InsertStatement, parse
+
+    found = parse(statement)
+    if not isinstance(found, InsertStatement):
+        return None
+    signs = [token.text for token in tokens_of(found.query)][1:]
+    return found if signs == ["(", *",".join("?" * signs.count("?")), ")"] else None
 
 
 def _given(parameters: Any) -> Parameters | None:

@@ -316,3 +316,72 @@ def test_fetching_row_by_row_holds_one_batch():
         tracemalloc.stop()
     # 8192 rows of a tuple and an integer take about 1 MB.
     assert peak < 8 * 1024 * 1024
+
+
+# -- statements that write ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def written(connection):
+    """A cursor beside a table ``w`` without rows."""
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE w (k INT PRIMARY KEY, s VARCHAR, day DATE)")
+    assert (cursor.rowcount, cursor.description) == (-1, None)
+    with pytest.raises(dbapi.InterfaceError, match="execute a query first"):
+        cursor.fetchone()
+    return cursor
+
+
+def test_rows_are_inserted_in_one_commit_and_counted(written):
+    table = written.connection.instance.table("w")
+    before = table.version
+    written.executemany("INSERT INTO w (k, s) VALUES (?, ?)", ((n, f"s{n}") for n in range(100)))
+    assert (written.rowcount, table.version) == (100, before + 1)
+    written.executemany('insert into "w" values (?, ?, ?);', [(100, None, "2026-01-31"), (101, "x", "2026-02-01")])
+    assert written.rowcount == 2
+    found = written.execute("SELECT k, s, day FROM w WHERE k >= 99 ORDER BY k").fetchall()
+    assert found == [(99, "s99", None), (100, None, dt.date(2026, 1, 31)), (101, "x", dt.date(2026, 2, 1))]
+    assert written.executemany("INSERT INTO w (k) VALUES (?)", []).rowcount == 0
+
+
+def test_a_repeat_with_a_commit_id_changes_nothing(written):
+    for _ in range(2):
+        written.executemany("INSERT INTO w (k, s) VALUES (?, ?)", [(1, "a")], commit_id="load-1")
+        written.execute("INSERT INTO w (k, s) VALUES (2, ?)", ["b"], commit_id="load-2")
+        assert written.execute("SELECT k, s FROM w ORDER BY k").fetchall() == [(1, "a"), (2, "b")]
+        written.execute("UPDATE w SET s = 'new' WHERE k = 2")
+        assert written.rowcount == 1
+        written.execute("UPDATE w SET s = 'b' WHERE k = 2")
+    with raises(Code.ARGUMENT_INVALID):
+        written.executemany("DELETE FROM w WHERE k = ?", [(1,)], commit_id="x")
+    with raises(Code.ARGUMENT_INVALID):
+        written.execute("SELECT 1", commit_id="x")
+
+
+def test_other_statements_run_once_for_each_set(written):
+    written.executemany("INSERT INTO w (k, s) VALUES (?, upper(?))", [(1, "a"), (2, "b"), (3, "c")])
+    assert written.rowcount == 3
+    written.executemany("DELETE FROM w WHERE k = ?", [(1,), (3,), (9,)])
+    assert written.rowcount == 2
+    assert written.execute("SELECT k, s FROM w").fetchall() == [(2, "B")]
+
+
+@pytest.mark.parametrize(
+    ("statement", "sets", "kind"),
+    [
+        ("INSERT INTO w (k, s) VALUES (?, ?)", [(1, "a"), (2,)], dbapi.ProgrammingError),
+        ("INSERT INTO w (k, s) VALUES (?, ?)", [(1, "a"), "ab"], dbapi.ProgrammingError),
+        ("INSERT INTO w VALUES (?, ?)", [(1, "a")], dbapi.ProgrammingError),
+        ("INSERT INTO w (k, nothing) VALUES (?, ?)", [(1, "a")], dbapi.ProgrammingError),
+        ("INSERT INTO w (k) VALUES (?)", [(1,), (None,)], dbapi.IntegrityError),
+        ("INSERT INTO w (k) VALUES (?)", [(1,), (2**40,)], dbapi.DataError),
+        ("INSERT INTO w (k, day) VALUES (?, ?)", [(1, "2026-01-31"), (2, dt.date(2026, 1, 31))], dbapi.DataError),
+        ("INSERT INTO nowhere (k) VALUES (?)", [(1,)], dbapi.ProgrammingError),
+        ("SELECT ?", [(1,)], dbapi.NotSupportedError),
+    ],
+)
+def test_an_insert_that_fails_writes_nothing(written, statement, sets, kind):
+    with pytest.raises(kind):
+        written.executemany(statement, sets)
+    assert written.rowcount == -1
+    assert written.execute("SELECT count(*) FROM w").fetchone() == (0,)
