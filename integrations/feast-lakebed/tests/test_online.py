@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 import pytest
 from feast import Entity, FeatureView, Field
+from feast.feature_view import DUMMY_ENTITY_ID, DUMMY_ENTITY_VAL
 from feast.protos.feast.types import Value_pb2 as protos
 from feast.protos.feast.types.EntityKey_pb2 import EntityKey
 from feast.protos.feast.types.Value_pb2 import Value
@@ -145,7 +146,8 @@ def test_views_without_entities_have_one_row(store, lake):
     target = view(Field(name="visits", dtype=Int64), entities=())
     store.apply([target])
     store.write_to_online_store("profile", pd.DataFrame({"visits": [3], "at": [T]}))
-    assert store.get_online_features(["profile:visits"], [{}]).to_dict()["visits"] == [3]
+    dummy = EntityKey(join_keys=[DUMMY_ENTITY_ID], entity_values=[Value(string_val=DUMMY_ENTITY_VAL)])
+    assert visits(store._get_provider().online_read(store.config, target, [dummy])) == [3]
 
 
 def test_features_are_added_and_removed_with_the_view(store, lake, applied):

@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
+from feast.feature_view import DUMMY_ENTITY_ID
 from feast.infra.key_encoding_utils import serialize_entity_key
 from feast.infra.online_stores.helpers import compute_table_id
 from feast.infra.online_stores.online_store import OnlineStore
@@ -226,7 +227,9 @@ def _shown(fields: dict[str, Any]) -> str:
 
 def _key_fields(view: Any) -> dict[str, pa.DataType]:
     """Return the row key of a view's table: its join keys and their types."""
-    columns = [(one.name, one.dtype.to_value_type()) for one in getattr(view, "entity_columns", ())]
+    # Feast has the dummy entity of a view without entities in some of its copies of the view only.
+    names = [one for one in getattr(view, "entity_columns", ()) if one.name != DUMMY_ENTITY_ID]
+    columns = [(one.name, one.dtype.to_value_type()) for one in names]
     if not columns or any(kind not in SCALARS for _, kind in columns):
         return {ENTITY_KEY: pa.binary()}
     return {name: SCALARS[kind][1] for name, kind in columns}
