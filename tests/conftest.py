@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,7 @@ os.fsync = lambda _descriptor: None
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What a test remembers of log URLs must not reach, or come from, the user's own configuration.
-os.environ["XDG_CONFIG_HOME"] = tempfile.mkdtemp(prefix="lakebed-test-config-")
-# Nor do the user's credentials, proxies, instance, and the colours and width of the terminal.
+# The user's credentials, proxies, instance, and the colours and width of the terminal must not reach a test.
 PERSONAL = {"columns", "lines", "no_color", "force_color", "pager", "lakebed_instance", "lakebed_pager"}
 PERSONAL |= {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 for _name in list(os.environ):
@@ -153,6 +150,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return str(file.parent if shares else file)
 
     return Scheduling(config, log)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Keep what tests remember of log URLs from the user's own configuration, and theirs from the tests. Pytest deletes
+    the folder after some more runs, also if this process is killed.
+    """
+    folders: pytest.TempPathFactory = session.config._tmp_path_factory  # type: ignore[attr-defined]
+    os.environ["XDG_CONFIG_HOME"] = str(folders.mktemp("configuration"))
 
 
 @pytest.hookimpl(wrapper=True)
