@@ -134,6 +134,15 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Each worker collects all tests, and begins with another folder: of a new checkout, pytest writes the code of each
+    file anew, which takes longer than all else in collecting it, and which the next worker finds written.
+    """
+    if (worker := getattr(config, "workerinput", None)) is not None:
+        first = int(worker["workerid"].removeprefix("gw")) * len(config.args) // worker["workercount"]
+        config.args = [*config.args[first:], *config.args[:first]]
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """As ``--dist loadfile``, but the files of tests/spark that share a session go to one worker: to start a second
@@ -183,14 +192,19 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests by the folder they lie in, so that no file can forget to, and put the longest files first."""
+    """Mark tests by the folder they lie in, so that no file can forget to, and put the longest files first, in an order
+    that all workers share.
+    """
     tests = Path(__file__).parent
     order = {name: number for number, name in enumerate(LONGEST_FIRST)}
+    places: dict[Path, tuple[int, str]] = {}
     for item in items:
-        folder = item.path.relative_to(tests).parts[0]
-        if folder in MARK_BY_FOLDER:
-            item.add_marker(MARK_BY_FOLDER[folder])
-    items.sort(key=lambda item: order.get(item.path.relative_to(tests).as_posix(), len(order)))
+        if item.path not in places:
+            name = item.path.relative_to(tests).as_posix()
+            places[item.path] = (order.get(name, len(order)), name)
+        if (mark := MARK_BY_FOLDER.get(item.path.relative_to(tests).parts[0])) is not None:
+            item.add_marker(mark)
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture
