@@ -273,7 +273,8 @@ class _PathChooser:
         return self.path[depth]
 
     def actor(self, actors: Sequence[Actor]) -> Actor:
-        return actors[self.below(len(actors))]
+        # The last take away what the others need: a search that begins with them finds wrong forms sooner.
+        return actors[-1 - self.below(len(actors))]
 
     def fault(self, kinds: int) -> int | None:
         chosen = self.below(kinds + 1)

@@ -13,7 +13,6 @@ from typing import Any
 
 from .engine import Chooser, Search, World, run_seed, run_seeds, run_slices, search
 
-ENOUGH = 3
 SEARCHED = 50_000  # states, of a wrong form
 STATES_MAX = 3_000_000  # of a cast whose schedules are all searched
 WITHIN_REACH = 100_000  # states of a cast that has too many
@@ -106,7 +105,7 @@ def show_found(model: Model, form: WrongForm) -> None:
         violation = search(build, SEARCHED).violation
         kinds.update([] if violation is None else [violation.kind])
     else:
-        counts = run_seeds(range(max(1_000, 20 * form.one_in)), build, enough=ENOUGH)
+        counts = run_seeds(range(max(1_000, 20 * form.one_in)), build)
         print(f"{counts.bad.total()} of {counts.schedules:,} schedules: {dict(counts.bad)}")
         kinds.update(counts.bad)
     assert kinds, "not found"
