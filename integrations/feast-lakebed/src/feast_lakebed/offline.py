@@ -100,7 +100,7 @@ class LakebedRetrievalJob(RetrievalJob):
         """Run the query, and return its rows as a stream, before views on demand are computed."""
         return pa.RecordBatchReader.from_stream(self._run())
 
-    def _to_arrow_internal(self, timeout: int | None = None) -> pa.Table:  # noqa: ARG002
+    def _to_arrow_internal(self, timeout: int | None = None) -> pa.Table:
         with closing(self.to_reader()) as rows:
             return rows.read_all()
 

@@ -21,11 +21,12 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
-from feast.feature_view import DUMMY_ENTITY_ID
+from feast.feature_view import DUMMY_ENTITY_ID, DUMMY_ENTITY_VAL
 from feast.infra.key_encoding_utils import serialize_entity_key
 from feast.infra.online_stores.helpers import compute_table_id
 from feast.infra.online_stores.online_store import OnlineStore
 from feast.infra.supported_async_methods import SupportedAsyncMethods
+from feast.protos.feast.types.EntityKey_pb2 import EntityKey
 from feast.protos.feast.types.Value_pb2 import Value
 
 import lakebed
@@ -36,7 +37,6 @@ from lakebed.errors import Code
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from feast.protos.feast.types.EntityKey_pb2 import EntityKey
     from feast.repo_config import RepoConfig
 
     Row = tuple[EntityKey, dict[str, Value], datetime, datetime | None]
@@ -47,6 +47,8 @@ EVENT_AT = "_event_timestamp"
 CREATED_AT = "_created_timestamp"
 _TIME = pa.timestamp("us", tz="UTC")
 _NULL = Value()
+# Feast reads a view without entities by this key, and writes by it or by an empty one.
+_DUMMY_KEY = EntityKey(join_keys=[DUMMY_ENTITY_ID], entity_values=[Value(string_val=DUMMY_ENTITY_VAL)])
 
 
 class LakebedOnlineStoreConfig(LakebedConfig):
@@ -141,9 +143,9 @@ class LakebedOnlineStore(OnlineStore):
         config: RepoConfig,
         tables_to_delete: Sequence[Any],
         tables_to_keep: Sequence[Any],
-        entities_to_delete: Sequence[Any],  # noqa: ARG002
-        entities_to_keep: Sequence[Any],  # noqa: ARG002
-        partial: bool,  # noqa: ARG002
+        entities_to_delete: Sequence[Any],
+        entities_to_keep: Sequence[Any],
+        partial: bool,
     ) -> None:
         """Make or alter the table of each view that is kept, and drop those of the others.
 
@@ -153,7 +155,7 @@ class LakebedOnlineStore(OnlineStore):
             self._follow(config, view)
         self.teardown(config, tables_to_delete, ())
 
-    def teardown(self, config: RepoConfig, tables: Sequence[Any], entities: Sequence[Any]) -> None:  # noqa: ARG002
+    def teardown(self, config: RepoConfig, tables: Sequence[Any], entities: Sequence[Any]) -> None:
         """Drop the tables of the views. A table that is gone already is left out."""
         lake = self._instance(config)
         for view in tables:
@@ -244,7 +246,7 @@ def _value_fields(view: Any) -> dict[str, pa.DataType]:
 def _key_values(config: RepoConfig, fields: dict[str, pa.DataType], key: EntityKey) -> tuple[Any, ...]:
     """Return the values of a key, in the order of the fields; None where the entity has none."""
     if ENTITY_KEY in fields:
-        return (serialize_entity_key(key, config.entity_key_serialization_version),)
+        return (serialize_entity_key(key if key.join_keys else _DUMMY_KEY, config.entity_key_serialization_version),)
     values = dict(zip(key.join_keys, key.entity_values, strict=True))
     return tuple(None if name not in values else plain(values[name]) for name in fields)
 
