@@ -205,7 +205,7 @@ def test_the_code_of_the_page_on_a_second_key_gives_what_stands_beside_it(tmp_pa
 
 def test_the_code_of_the_page_on_sql_that_writes_gives_what_stands_beside_it():
     (block,) = pages.blocks("docs/sql-writes.md", "python")
-    assert pages.run(block, {"lake": lakebed.create(f"memory://{uuid.uuid4().hex}")}) == 4
+    assert pages.run(block, {"lake": lakebed.create(f"memory://{uuid.uuid4().hex}")}) == 5
 
 
 def test_code_with_another_value_than_stands_beside_it_is_found():

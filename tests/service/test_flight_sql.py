@@ -487,14 +487,22 @@ def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch, n
     assert "cut_at_once" not in lake.tables()
 
 
-def test_updates_are_refused(server):
+def test_statements_that_change_something_return_the_count_of_their_rows(server, lake):
     client = fl.connect(("127.0.0.1", server.port))
-    data = messages.packed("CommandStatementUpdate", query="DELETE FROM flights")
-    writer, metadata = client.do_put(fl.FlightDescriptor.for_command(data), pa.schema([]))
-    writer.done_writing()
-    assert metadata.read() is None
-    with pytest.raises(pa.ArrowInvalid, match="sql_read_only"):
+
+    def count(statement):
+        data = messages.packed("CommandStatementUpdate", query=statement)
+        writer, metadata = client.do_put(fl.FlightDescriptor.for_command(data), pa.schema([]))
+        writer.done_writing()
+        answer = messages.parsed("DoPutUpdateResult", metadata.read().to_pybytes())
         writer.close()
+        return answer.record_count
+
+    assert count("CREATE TABLE changed (k BIGINT PRIMARY KEY, n BIGINT)") == -1
+    assert count("INSERT INTO changed VALUES (1, 1), (2, 2)") == 2
+    assert count("UPDATE changed SET n = n + 1 WHERE k = 2") == 1
+    assert lake.sql("SELECT k, n FROM changed ORDER BY k").to_arrow().to_pydict() == {"k": [1, 2], "n": [1, 3]}
+    assert count("DROP TABLE changed") == -1
 
 
 # -- who may do what ----------------------------------------------------------------------------------------------

@@ -153,7 +153,7 @@ _COMMANDS = (
     ("prefixes", "read:prefixes", "Print the distinct values of the first row key fields."),
     ("tail", "read:tail", "Print what versions changed, and follow new ones."),
     ("explain", "read:explain", "Read a key or ranges, and print statistics of the read."),
-    ("sql", "sql:sql", "Print the rows of a query over any tables, or prompt for queries."),
+    ("sql", "sql:sql", "Run SQL: print the rows of a query, or change tables; or prompt."),
     ("write", "write:write", "Add the rows of files, in this process."),
     (
         "delete",

@@ -23,6 +23,7 @@ from lakebed.cli.grammar import byte_count, command
 from lakebed.cli.interrupts import at_a_prompt
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.progress import open_pipeline
+from lakebed.engine.change_statements import changes
 from lakebed.engine.tokens import quoted_name, split_statements, tokens_of
 from lakebed.errors import Code, Error
 from lakebed.model.checks import check_seconds
@@ -76,9 +77,10 @@ def sql(
     url: str | None,
     export_format: str | None,
 ) -> None:
-    """Print the rows of a query over any tables, or prompt for queries.
+    """Run SQL: print the rows of a query, or change tables; or prompt.
 
-    The dialect is DataFusion's; statements are read-only. Conditions on a prefix of the row key are pushed down. To
+    The dialect is DataFusion's. INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP and TRUNCATE are one commit each,
+    and print the count of their rows (docs/sql-writes.md). Conditions on a prefix of the row key are pushed down. To
     read an old version of a table, append a version, a tag or a time: FROM flights@12, flights@audited,
     "flights@2026-01-31T12:00:00Z". Names are case-sensitive, and need double quotes unless they are plain words:
     "my-table". Rows have no order without ORDER BY. A --param is a number, true, false or null, or otherwise a text,
@@ -103,6 +105,10 @@ def sql(
 
     def answer(query: str) -> None:
         parameters = _parameters(query, given) if given else None
+        if changes(query):
+            report = lake.execute(query, parameters=parameters, memory_limit_bytes=memory_limit, timeout_s=timeout)
+            out.document(report, [report.summary])
+            return
         with lake.sql(query, parameters=parameters, memory_limit_bytes=memory_limit, timeout_s=timeout) as reader:
             _print_rows(reader, out)
 

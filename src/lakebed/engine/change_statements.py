@@ -1,4 +1,4 @@
-"""Parses the statements of SQL that change something: INSERT, UPDATE, DELETE, CREATE, DROP, TRUNCATE. Pure.
+"""Parses the statements of SQL that change something, such as INSERT, MERGE or ALTER TABLE. Pure.
 
 Only the head of a statement is parsed here: its words, names, and where its expressions and queries begin and end.
 These are returned as text, and evaluated as parts of queries by the engine that reads (:mod:`lakebed.read.sql`), so
@@ -13,19 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakebed.engine.complexity import TEXT_MAX
-from lakebed.engine.sql_types import type_of_words
-from lakebed.engine.tokens import Token, tokens_of
-from lakebed.errors import Code, Error
-from lakebed.model.wording import did_you_mean
+from lakebed.engine.statement_parser import QUERIES, ColumnDefinition, StatementParser
+from lakebed.engine.tokens import tokens_of
+from lakebed.errors import Code
+from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
 
 if TYPE_CHECKING:
-    from typing import NoReturn
-
-    import pyarrow as pa
+    from lakebed.model.state.transactions.schema_changes import SchemaChange
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +55,44 @@ class UpdateStatement:
 
 
 @dataclass(frozen=True, slots=True)
-class ColumnDefinition:
-    """A column of CREATE TABLE."""
+class MergeClause:
+    """WHEN [NOT] MATCHED: its condition and its action, ``update``, ``delete``, ``insert`` or ``nothing``.
 
-    name: str
-    type: pa.DataType
-    nullable: bool
+    ``values`` are the expressions by column. Those of an INSERT without columns have no names.
+    """
+
+    matched: bool
+    condition: str | None
+    action: str
+    values: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MergeStatement:
+    """MERGE INTO: the target, the source as it stands after FROM, the condition that joins them, and the clauses."""
+
+    table: str
+    alias: str
+    source: str
+    source_alias: str
+    on: str
+    clauses: tuple[MergeClause, ...]
+
+    @property
+    def texts(self) -> list[str]:
+        """All expressions."""
+        values = [text for clause in self.clauses for _, text in clause.values]
+        return [self.source, self.on, *(clause.condition or "" for clause in self.clauses), *values]
+
+
+@dataclass(frozen=True, slots=True)
+class AlterStatement:
+    """ALTER TABLE: changes of the schema, or a new name, or settings."""
+
+    table: str
+    changes: tuple[SchemaChange, ...] = ()
+    new_name: str | None = None
+    settings: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +138,11 @@ class TruncateStatement:
 
 ChangeStatement: TypeAlias = (
     "InsertStatement | DeleteStatement | UpdateStatement | CreateTableStatement | CreateIndexStatement | DropStatement"
-    " | TruncateStatement"
+    " | TruncateStatement | MergeStatement | AlterStatement"
 )
 
 
-BEGINNINGS = ("insert", "update", "delete", "create", "drop", "truncate")
+BEGINNINGS = ("insert", "update", "delete", "merge", "create", "drop", "alter", "truncate")
 
 _NO_TRANSACTIONS = "a statement is a commit of its own, so transactions are not begun or ended: leave it out"
 
@@ -126,10 +155,8 @@ REFUSED = {
     "rollback": "a statement is a commit of its own; Table.restore (`lakebed restore`) takes a table back to a version",
     "replace": "write INSERT INTO: in a table that merges by latest it replaces the rows of its keys",
     "upsert": "write INSERT INTO: in a table that merges by latest it replaces the rows of its keys",
-    "merge": "write the rows: a table that merges by latest keeps the newest of each key",
-    "alter": "use Table.alter (`lakebed table alter`), or Instance.rename_table",
     "copy": "use `lakebed export` and `lakebed import`, or to_pandas and to_polars of the rows",
-    "set": "settings are changed by Instance.set and Table.set (`lakebed settings set`)",
+    "set": "settings are changed by Instance.set and Table.set (`lakebed settings set`), or ALTER TABLE t SET (…)",
     "grant": "use `lakebed role create` and `lakebed token create`",
     "revoke": "use `lakebed role drop` and `lakebed token drop`",
     "vacuum": "use `lakebed gc`",
@@ -137,10 +164,6 @@ REFUSED = {
     "use": "an instance has one schema; name the instance when it is opened",
 }
 """The first words of statements that are not supported, and what to do instead."""
-
-_QUERIES = ("select", "values", "with", "table", "from")
-
-_ENDS = {"(": ")", "[": "]", "{": "}"}
 
 
 def changes(text: str) -> bool:
@@ -156,37 +179,37 @@ def parse(text: str) -> ChangeStatement:
             f"the statement has {len(text):,} characters, and at most {TEXT_MAX:,} are allowed: write the rows with "
             "Table.write (`lakebed write`), or put them into a table, and INSERT INTO … SELECT from it"
         )
-    parser = _Parser(text)
+    parser = StatementParser(text)
     first = parser.next
     word = first.text.lower() if first is not None and first.kind == "word" else ""
     if word in REFUSED and first is not None:
         raise Code.SQL_INVALID(f"{word.upper()} is not supported: {REFUSED[word]}")
     parse_rest = _PARSERS.get(word)
     if parse_rest is None:
-        if word in (*_QUERIES, "show", "describe", "desc", "summarize", "explain"):
+        if word in (*QUERIES, "show", "describe", "desc", "summarize", "explain"):
             raise Code.SQL_INVALID(f"{word.upper()} reads, and changes nothing: run it with Instance.sql")
         parser.fail(" or ".join(one.upper() for one in BEGINNINGS))
     parser.take()
     return parse_rest(parser)
 
 
-def _insertion(parser: _Parser) -> InsertStatement:
+def _insertion(parser: StatementParser) -> InsertStatement:
     if parser.is_word("overwrite"):
         parser.refuse("rows are not overwritten: TRUNCATE the table first, or INSERT, which replaces rows of the keys")
     parser.word("into")
     table = parser.table()
     columns: tuple[str, ...] = ()
-    if parser.is_sign("(") and not (parser.after is not None and parser.after.text.lower() in (*_QUERIES, "(")):
+    if parser.is_sign("(") and not (parser.after is not None and parser.after.text.lower() in (*QUERIES, "(")):
         columns = parser.names()
     if parser.is_word("default"):
         parser.refuse("columns have no defaults: give the values")
-    if not (parser.is_sign("(") or parser.is_one_of(_QUERIES)):
+    if not (parser.is_sign("(") or parser.is_one_of(QUERIES)):
         parser.fail("VALUES or SELECT")
     is_values = parser.is_word("values")
     return InsertStatement(table, columns, parser.query(), is_values)
 
 
-def _deletion(parser: _Parser) -> DeleteStatement:
+def _deletion(parser: StatementParser) -> DeleteStatement:
     parser.word("from")
     table = parser.table()
     alias = parser.alias(table, ("where", "using", "returning"))
@@ -197,7 +220,7 @@ def _deletion(parser: _Parser) -> DeleteStatement:
     return DeleteStatement(table, alias, where)
 
 
-def _assignments(parser: _Parser) -> UpdateStatement:
+def _assignments(parser: StatementParser) -> UpdateStatement:
     table = parser.table()
     alias = parser.alias(table, ("set",))
     parser.word("set")
@@ -211,7 +234,7 @@ def _assignments(parser: _Parser) -> UpdateStatement:
     return UpdateStatement(table, alias, parser.once(found), where)
 
 
-def _creation(parser: _Parser) -> CreateTableStatement | CreateIndexStatement:
+def _creation(parser: StatementParser) -> CreateTableStatement | CreateIndexStatement:
     if parser.is_word("index"):
         return _create_index(parser)
     if parser.is_word("view") or parser.is_word("materialized"):
@@ -247,7 +270,7 @@ def _creation(parser: _Parser) -> CreateTableStatement | CreateIndexStatement:
     options = parser.options() if parser.took_word("with") else {}
     query = None
     if parser.took_word("as"):
-        if not (parser.is_sign("(") or parser.is_one_of(_QUERIES)):
+        if not (parser.is_sign("(") or parser.is_one_of(QUERIES)):
             parser.fail("SELECT")
         query = parser.query()
     else:
@@ -264,7 +287,7 @@ def _creation(parser: _Parser) -> CreateTableStatement | CreateIndexStatement:
     return CreateTableStatement(table, tuple(columns), primary_key, options, query, if_not_exists)
 
 
-def _create_index(parser: _Parser) -> CreateIndexStatement:
+def _create_index(parser: StatementParser) -> CreateIndexStatement:
     parser.word("index")
     if_not_exists = parser.took_words("if", "not", "exists")
     index = parser.table()
@@ -277,7 +300,7 @@ def _create_index(parser: _Parser) -> CreateIndexStatement:
     return CreateIndexStatement(index, table, columns, if_not_exists)
 
 
-def _dropping(parser: _Parser) -> DropStatement:
+def _dropping(parser: StatementParser) -> DropStatement:
     if not (parser.is_word("table") or parser.is_word("index")):
         parser.fail("TABLE or INDEX")
     what = parser.take().text.lower()
@@ -289,319 +312,112 @@ def _dropping(parser: _Parser) -> DropStatement:
     return DropStatement(what, name, if_exists)
 
 
-def _truncation(parser: _Parser) -> TruncateStatement:
+def _truncation(parser: StatementParser) -> TruncateStatement:
     parser.took_word("table")
     table = parser.table()
     parser.end()
     return TruncateStatement(table)
 
 
-_PARSERS: Mapping[str, Callable[[_Parser], ChangeStatement]] = {
+def _merging(parser: StatementParser) -> MergeStatement:
+    parser.word("into")
+    table = parser.table()
+    alias = parser.alias(table, ("using",))
+    parser.word("using")
+    source, name = parser.source()
+    source_alias = parser.alias(name, ("on",)) if name else parser.alias("", ("on",))
+    if not source_alias:
+        parser.fail("another name of the query: USING (SELECT …) AS s")
+    parser.word("on")
+    on = parser.expression(("when",), "a condition")
+    clauses = []
+    while parser.took_word("when"):
+        clauses.append(_merge_clause(parser, (alias, table)))
+    if not clauses:
+        parser.fail("WHEN")
+    parser.end()
+    return MergeStatement(table, alias, source, source_alias, on, tuple(clauses))
+
+
+def _merge_clause(parser: StatementParser, tables: tuple[str, ...]) -> MergeClause:
+    matched = not parser.took_word("not")
+    parser.word("matched")
+    if parser.took_word("by") and not parser.took_word("target"):
+        parser.refuse("rows that only the target has are deleted with DELETE FROM … WHERE NOT EXISTS (…)")
+    condition = parser.expression(("then",), "a condition") if parser.took_word("and") else None
+    parser.word("then")
+    if parser.took_words("do", "nothing"):
+        return MergeClause(matched, condition, "nothing")
+    if not matched:
+        parser.word("insert")
+        names = parser.names() if parser.is_sign("(") else ()
+        parser.word("values")
+        texts = parser.expressions()
+        if names and len(names) != len(texts):
+            parser.fail_before(f"{len(names)} values, one for each column, and not {len(texts)}")
+        return MergeClause(matched, condition, "insert", tuple(zip(names or ("",) * len(texts), texts, strict=True)))
+    if parser.took_word("delete"):
+        return MergeClause(matched, condition, "delete")
+    if not parser.took_words("update", "set"):
+        parser.fail("UPDATE SET, DELETE or DO NOTHING")
+    found = [parser.assignment(tables)]
+    while parser.took_sign(","):
+        found.append(parser.assignment(tables))
+    return MergeClause(matched, condition, "update", parser.once(found))
+
+
+def _alteration(parser: StatementParser) -> AlterStatement:
+    parser.word("table")
+    if parser.is_word("if"):
+        parser.refuse("a table that is altered has to be there: leave IF EXISTS out")
+    table = parser.table()
+    if parser.took_word("set"):
+        settings = parser.options()
+        parser.end()
+        return AlterStatement(table, settings=settings)
+    if parser.is_word("rename") and parser.after is not None and parser.after.says("to"):
+        parser.took_words("rename", "to")
+        new_name = parser.table()
+        parser.end()
+        return AlterStatement(table, new_name=new_name)
+    changes = [_schema_change(parser)]
+    while parser.took_sign(","):
+        changes.append(_schema_change(parser))
+    parser.end()
+    return AlterStatement(table, tuple(changes))
+
+
+def _schema_change(parser: StatementParser) -> SchemaChange:
+    if not parser.is_one_of(("add", "drop", "rename", "alter")):
+        parser.fail("ADD, DROP, RENAME, ALTER or SET")
+    word = parser.take().text.lower()
+    parser.took_word("column")
+    if word == "add":
+        column = parser.column()
+        if not column.nullable:
+            parser.fail_before("a column that may be null, as it is in the rows that are there")
+        parser.check_constraints()
+        return AddField(column.name, column.type)
+    name = parser.name("the name of a column")
+    if word == "drop":
+        return DropField(name)
+    if word == "rename":
+        parser.word("to")
+        return RenameField(name, parser.name("the name of a column"))
+    if parser.took_words("drop", "not", "null"):
+        return AllowNulls(name)
+    parser.took_words("set", "data")
+    parser.word("type")
+    return WidenField(name, parser.type())
+
+
+_PARSERS: Mapping[str, Callable[[StatementParser], ChangeStatement]] = {
     "insert": _insertion,
     "delete": _deletion,
     "update": _assignments,
     "create": _creation,
     "drop": _dropping,
     "truncate": _truncation,
+    "merge": _merging,
+    "alter": _alteration,
 }
-
-
-# -- the parser ---------------------------------------------------------------------------------------------------
-
-
-class _Parser:
-    """Reads the tokens of a statement; ``next`` is the one that is not read yet, and ``after`` the one behind it."""
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self._tokens = tokens_of(text)
-        self._before: Token | None = None
-        self.next, self.after = (*islice(self._tokens, 2), None, None)[:2]
-
-    # -- tokens ---------------------------------------------------------------------------------------------------
-
-    def take(self) -> Token:
-        """Read a token. Raises UsageError at the end."""
-        found = self.next
-        if found is None:
-            self.fail("more")
-        self._before, self.next, self.after = found, self.after, next(self._tokens, None)
-        return found
-
-    def is_word(self, word: str) -> bool:
-        """Return whether the next token is this word, without quotes."""
-        return self.next is not None and self.next.kind == "word" and self.next.says(word)
-
-    def is_one_of(self, words: tuple[str, ...]) -> bool:
-        """Return whether the next token is one of these words."""
-        return any(map(self.is_word, words))
-
-    def is_sign(self, sign: str) -> bool:
-        """Return whether the next token is this sign."""
-        return self.next is not None and self.next.kind == "sign" and self.next.text == sign
-
-    def took_word(self, word: str) -> bool:
-        """Read the word, if it is next."""
-        return self.is_word(word) and bool(self.take())
-
-    def took_words(self, *words: str) -> bool:
-        """Read the words, if the first of them is next."""
-        if not self.is_word(words[0]):
-            return False
-        for word in words:
-            self.word(word)
-        return True
-
-    def took_sign(self, sign: str) -> bool:
-        """Read the sign, if it is next."""
-        return self.is_sign(sign) and bool(self.take())
-
-    def word(self, word: str) -> None:
-        """Read this word. Raises UsageError if another token is next."""
-        if not self.took_word(word):
-            self.fail(word.upper())
-
-    def sign(self, sign: str) -> None:
-        """Read this sign. Raises UsageError if another token is next."""
-        if not self.took_sign(sign):
-            self.fail(f"'{sign}'")
-
-    def end(self) -> None:
-        """Read the end. Raises UsageError if there is more."""
-        self.took_sign(";")
-        if self.is_word("returning"):
-            self.refuse("changes return the count of their rows and no rows: read them with a query")
-        if self.next is not None:
-            if self._before is not None and self._before.text == ";":
-                self.refuse("the text has several statements: give one at a time; each is a commit of its own")
-            self.fail("the end of the statement")
-
-    # -- errors ---------------------------------------------------------------------------------------------------
-
-    def fail(self, expected: str) -> NoReturn:
-        """Raise UsageError: something else is next."""
-        known = ""
-        if self.next is not None and self.next.kind == "word":
-            known = did_you_mean(self.next.text.upper(), expected.replace(",", " ").split())
-        found = "the end" if self.next is None else f"{self.next.text[:40]!r}"
-        raise self._error(f"syntax error at {found} {self._place()}: expected {expected}{known}")
-
-    def fail_before(self, expected: str) -> NoReturn:
-        """Raise UsageError: the token that was read is too much."""
-        assert self._before is not None
-        raise self._error(
-            f"syntax error at {self._before.text[:40]!r} {self._place(self._before)}: expected {expected}"
-        )
-
-    def refuse(self, remedy: str) -> NoReturn:
-        """Raise UsageError: the next token is understood, and has no meaning here."""
-        found = "the end" if self.next is None else self.next.text[:40]
-        raise self._error(f"{found} {self._place()} is not supported: {remedy}")
-
-    def _error(self, text: str) -> Error:
-        return Code.SQL_INVALID(f"{text} (docs/sql-writes.md has the statements)")
-
-    def _place(self, token: Token | None = None) -> str:
-        one = token or self.next
-        start = len(self.text) if one is None else one.start
-        line = self.text.count("\n", 0, start) + 1
-        return f"in line {line}, column {start - (self.text.rfind(chr(10), 0, start) + 1) + 1}"
-
-    # -- parts ----------------------------------------------------------------------------------------------------
-
-    def name(self, what: str) -> str:
-        """Read a name, and return it without its quotes."""
-        if self.next is None or self.next.kind not in ("word", "quoted"):
-            self.fail(what)
-        token = self.take()
-        if token.kind == "word":
-            return token.text
-        quote = token.text[0]
-        return token.text[1:-1].replace(quote * 2, quote)
-
-    def table(self) -> str:
-        """Read the name of a table or an index, which may be qualified as information_schema says."""
-        begin = self.next
-        parts = [self.name("the name of a table")]
-        while self.took_sign("."):
-            parts.append(self.name("the name of a table"))
-        *qualifiers, found = parts
-        if qualifiers not in ([], ["tables"], ["lakebed", "tables"]):
-            raise self._error(f"{'.'.join(parts)} {self._place(begin)}: all tables are in lakebed.tables; leave it out")
-        if self.is_sign("@") or "@" in found or found.endswith("$raw"):
-            raise self._error(
-                f"{found} {self._place(begin)}: only the latest version of a table changes; leave the suffix out"
-            )
-        if self.is_sign("-"):
-            self.fail(f'a name in double quotes, such as "{found}-…"')
-        return found
-
-    def names(self) -> tuple[str, ...]:
-        """Read names in brackets."""
-        self.sign("(")
-        found = [self.name("the name of a column")]
-        while self.took_sign(","):
-            found.append(self.name("the name of a column"))
-        self.sign(")")
-        repeated = next((one for index, one in enumerate(found) if one in found[:index]), None)
-        if repeated is not None:
-            self.fail_before(f"each column once, and {repeated} is there twice")
-        return tuple(found)
-
-    def alias(self, table: str, words: tuple[str, ...]) -> str:
-        """Read another name of the table, if there is one before these words."""
-        if self.took_word("as"):
-            return self.name("another name of the table")
-        if self.next is not None and self.next.kind in ("word", "quoted") and not self.is_one_of(words):
-            return self.name("another name of the table")
-        return table
-
-    def where(self) -> str | None:
-        """Read a condition, if there is one."""
-        return self.expression(("returning",), "a condition") if self.took_word("where") else None
-
-    def assignment(self, tables: tuple[str, ...]) -> tuple[str, str]:
-        """Read ``column = expression``; the column may be qualified with one of the names of its table."""
-        if self.is_sign("("):
-            self.refuse("assign one column at a time: a = …, b = …")
-        name = self.name("the name of a column")
-        if name in tables and self.took_sign("."):
-            name = self.name("the name of a column")
-        self.sign("=")
-        if self.is_word("default"):
-            self.refuse("columns have no defaults: give a value, or NULL")
-        return name, self.expression(("where", "from", "when", "returning"), "an expression", comma=True)
-
-    def once(self, assignments: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Return the assignments. Raises UsageError if a column has two."""
-        if len(dict(assignments)) != len(assignments):
-            repeated = next(one for index, (one, _) in enumerate(assignments) if one in dict(assignments[:index]))
-            raise self._error(f"column {repeated} is assigned twice")
-        return tuple(assignments)
-
-    def expression(self, words: tuple[str, ...], what: str, *, comma: bool = False) -> str:
-        """Read an expression up to one of these words, a closing bracket, a semicolon or, with ``comma``, a comma."""
-        begin = self.next
-        open_brackets: list[str] = []
-        last = None
-        while self.next is not None:
-            if not open_brackets and (
-                self.is_sign(")") or self.is_sign(";") or (comma and self.is_sign(",")) or self._is_end(words)
-            ):
-                break
-            last = self.take()
-            self._nest(open_brackets, last)
-        if begin is None or last is None:
-            self.fail(what)
-        if open_brackets:
-            self.fail(f"'{open_brackets[-1]}'" if len(open_brackets[-1]) == 1 else "END")
-        return self.text[begin.start : last.end]
-
-    def _is_end(self, words: tuple[str, ...]) -> bool:
-        return self.is_one_of(words) and not (self._before is not None and self._before.text == ".")
-
-    def _nest(self, open_brackets: list[str], token: Token) -> None:
-        if token.kind == "sign" and token.text in _ENDS:
-            open_brackets.append(_ENDS[token.text])
-        elif token.kind == "word" and token.says("case"):
-            open_brackets.append("end")
-        elif open_brackets and token.says(open_brackets[-1]) and token.kind in ("sign", "word"):
-            open_brackets.pop()
-        elif token.kind == "sign" and token.text in _ENDS.values():
-            self.fail_before(f"'{open_brackets[-1]}'" if open_brackets else "no closing bracket")
-
-    def query(self) -> str:
-        """Read a query up to the end of the text; blanks in place of what is before it keep the places of errors."""
-        begin = self.next
-        assert begin is not None
-        depth = 0
-        while self.next is not None and not self.is_sign(";"):
-            if self.next.kind == "sign":
-                depth += (self.next.text in _ENDS) - (self.next.text in _ENDS.values())
-            elif not depth and self.is_word("on") and self.after is not None and self.after.says("conflict"):
-                self.refuse(
-                    "in a table that merges by latest, INSERT replaces the rows of its keys; in one that merges by "
-                    "first, it keeps them; for any other rule use MERGE INTO"
-                )
-            elif not depth and self.is_word("on") and self.after is not None and self.after.says("duplicate"):
-                self.refuse("in a table that merges by latest, INSERT replaces the rows of its keys")
-            self.take()
-        end = len(self.text) if self.next is None else self.next.start
-        self.end()
-        before = "".join("\n" if one == "\n" else " " for one in self.text[: begin.start])
-        return before + self.text[begin.start : end]
-
-    # -- CREATE TABLE ---------------------------------------------------------------------------------------------
-
-    def column(self) -> ColumnDefinition:
-        """Read a column, its type, and whether it may be null."""
-        if self.is_one_of(("constraint", "unique", "check", "foreign")):
-            self.refuse("the only constraints are NOT NULL and PRIMARY KEY (…)")
-        name = self.name("the name of a column")
-        kind = self.type()
-        nullable = True
-        if self.took_words("not", "null"):
-            nullable = False
-        else:
-            self.took_word("null")
-        return ColumnDefinition(name, kind, nullable)
-
-    def type(self) -> pa.DataType:
-        """Read a type, as SQL or as Lakebed names it."""
-        begin = self.next
-        open_brackets: list[str] = []
-        last = None
-        while self.next is not None:
-            closes = self.is_sign(",") or self.is_sign(")") or self.is_sign(";")
-            words = ("not", "null", "primary", "default", "unique", "check", "references", "generated", "constraint",
-                     "collate", "comment")  # fmt: skip
-            if not open_brackets and (closes or self.is_one_of(words)):
-                break
-            last = self.take()
-            if last.kind == "sign" and last.text in "([<":
-                open_brackets.append({"(": ")", "[": "]", "<": ">"}[last.text])
-            elif open_brackets and last.text == open_brackets[-1]:
-                open_brackets.pop()
-        if begin is None or last is None:
-            self.fail("a type")
-        text = self.text[begin.start : last.end]
-        try:
-            return type_of_words(text)
-        except Error as error:
-            raise error.restated(f"{error.message} ({self._place(begin)})") from error
-
-    def check_constraints(self) -> None:
-        """Raise UsageError if a constraint is next that is none here."""
-        if self.is_word("default"):
-            self.refuse("columns have no defaults: a column that is not given is null")
-        if self.is_one_of(("unique", "check", "references", "generated", "constraint", "collate", "comment")):
-            self.refuse("the only constraints are NOT NULL and PRIMARY KEY")
-
-    def options(self) -> dict[str, str | int | float | bool]:
-        """Read ``(name = value, …)``."""
-        self.sign("(")
-        found: dict[str, str | int | float | bool] = {}
-        while True:
-            name = self.name("the name of a setting")
-            self.sign("=")
-            found[name] = self.value()
-            if not self.took_sign(","):
-                break
-        self.sign(")")
-        return found
-
-    def value(self) -> str | int | float | bool:
-        """Read a text, a number or a truth value."""
-        minus = -1 if self.took_sign("-") else 1
-        if self.next is None or self.next.kind not in ("text", "number", "decimal", "word"):
-            self.fail("a text, a number, TRUE or FALSE")
-        token = self.take()
-        match token.kind:
-            case "text":
-                return token.text[1:-1].replace("''", "'")
-            case "number":
-                return minus * int(token.text)
-            case "decimal":
-                return minus * float(token.text)
-            case _:
-                return {"true": True, "false": False}.get(token.text.lower(), token.text)

@@ -20,6 +20,7 @@ from lakebed.model.state.transactions.key_guard import KeyGuards
 from lakebed.write.run import Added, Write, WriteTarget, add
 
 if TYPE_CHECKING:
+    from lakebed.model.state.transactions.key_guard import KeyGuard
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.write.source_rows import RowInput
 
@@ -38,8 +39,11 @@ Find: TypeAlias = "Callable[[Snapshot, KeyGuards], AbstractContextManager[RowInp
 """Finds the rows to write in a version, and adds the keys that it decides by before the last row is read."""
 
 
-def add_found(table: ReadTarget, find: Find, write: Write) -> Added:
-    """Write the rows that ``find`` finds, in one commit; nothing if the commit id was committed before."""
+def add_found(table: ReadTarget, find: Find, write: Write, check: Callable[[int], object] = int) -> Added:
+    """Write the rows that ``find`` finds, in one commit; nothing if the commit id was committed before.
+
+    ``check`` is called with the number of rows in the files before they are committed, and may raise.
+    """
     state = table.state()
     if (first := committed_at(state, "commit_id", write.commit_id)) is not None:
         return Added(first, 0, repeated=True)
@@ -48,9 +52,14 @@ def add_found(table: ReadTarget, find: Find, write: Write) -> Added:
         write = replace(write, base_version=state.version)
     for _ in range(TRIES_MAX):
         snapshot, guards = table.snapshot(), KeyGuards()
+
+        def guard(rows: int, snapshot: Snapshot = snapshot, guards: KeyGuards = guards) -> KeyGuard:
+            check(rows)
+            return guards.guard(snapshot.state)
+
         try:
-            with find(snapshot, guards) as rows:
-                return add(table, rows, replace(write, guard=lambda: guards.guard(snapshot.state)))  # noqa: B023 - called at once
+            with find(snapshot, guards) as found:
+                return add(table, found, replace(write, guard=guard))
         except RejectedError as error:
             if error.code is not Code.KEYS_CHANGED:
                 raise

@@ -476,10 +476,10 @@ class Instance(TableNames[Table]):
     ) -> ChangeReport:
         """Run a statement in SQL that changes something, and return what it changed.
 
-        The statements are INSERT, UPDATE, DELETE, TRUNCATE, CREATE TABLE (also AS a query), CREATE INDEX and DROP
-        (docs/sql-writes.md). Each is one commit: all of it or nothing. INSERT replaces the rows of its keys in a table
-        that merges by latest. A statement that decides by what it reads (UPDATE, DELETE, an INSERT that reads its own
-        table) is done again if what it read was changed meanwhile, at most ten times.
+        The statements are INSERT, UPDATE, DELETE, MERGE, TRUNCATE, CREATE TABLE (also AS a query), CREATE INDEX, ALTER
+        TABLE and DROP (docs/sql-writes.md). Each is one commit: all of it or nothing. INSERT replaces the rows of its
+        keys in a table that merges by latest. A statement that decides by what it reads (UPDATE, DELETE, MERGE, an
+        INSERT that reads its own table) is done again if what it read was changed meanwhile, at most ten times.
 
         ``parameters`` are as for :meth:`sql`. With a ``commit_id`` a repeat, from any process, changes nothing, and its
         report is ``repeated``. Commit ids are remembered for ``log_s``. ``memory_limit_bytes`` and ``timeout_s`` limit

@@ -39,6 +39,7 @@ from lakebed.model.state.time_travel import committed_at
 from lakebed.table.creation import check_name, new_table
 from lakebed.table.deletion import named
 from lakebed.table.guarded_writes import add_found
+from lakebed.table.merge_rows import MergeRows, exactly, is_numeric, kind_column, text_of
 from lakebed.write.row_encoder import DELETE, UPSERT, Action, Operation
 from lakebed.write.run import LOSSLESS, TEXT, Added, Write, add
 from lakebed.write.source_rows import RowInput
@@ -106,6 +107,11 @@ def execute(instance: Instance, text: str, query: Query, *, commit_id: str | Non
         case statements.DropStatement():
             _check_no_commit_id(commit_id, "DROP", "write DROP … IF EXISTS")
             return _drop(instance, statement)
+        case statements.MergeStatement():
+            return _merge_rows(instance.table(statement.table), statement, query, commit_id)
+        case statements.AlterStatement():
+            _check_no_commit_id(commit_id, "ALTER TABLE", "look at the schema first")
+            return _alter_table(instance, statement)
         case statements.TruncateStatement():
             _check_no_commit_id(commit_id, "TRUNCATE", "write DELETE FROM")
             return ChangeReport("TRUNCATE", statement.table, instance.table(statement.table).remove(KeyRange()))
@@ -196,8 +202,8 @@ def _with_texts(query: str, names: Sequence[str], schema: Schema) -> str:
             place = 0 if depth == 1 else place
         elif token.kind == "sign" and token.text in ")],":
             item = before if depth == 1 and place in decimals else []
-            if _is_numeric(item):
-                parts += [query[end : item[0].start], _text_of(item)]
+            if is_numeric(item):
+                parts += [query[end : item[0].start], text_of(item)]
                 end = item[-1].end
             depth -= token.text != ","
             place += token.text == "," and depth == 1
@@ -206,10 +212,6 @@ def _with_texts(query: str, names: Sequence[str], schema: Schema) -> str:
             continue
         before = []
     return "".join([*parts, query[end:]])
-
-
-def _is_numeric(item: Sequence[Token]) -> bool:
-    return bool(item) and item[-1].kind in ("decimal", "number") and [one.text for one in item[:-1]] in ([], ["-"])
 
 
 def renamed(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
@@ -246,10 +248,6 @@ def _update(table: Table, statement: statements.UpdateStatement, query: Query, c
     return _report_of_rows("UPDATE", table.name, added, updated=find.counted)
 
 
-def _text_of(number: Sequence[Token]) -> str:
-    return f"'{''.join(one.text for one in number)}'"
-
-
 _Columns: TypeAlias = "Sequence[tuple[str, str]]"
 """The names of columns, and the expression of each."""
 
@@ -261,16 +259,14 @@ def _new_columns(snapshot: Snapshot, statement: statements.UpdateStatement, *, w
     kept = schema.names if whole else (*schema.sort_names, *sorted(inputs - set(schema.sort_names)))
     columns = {name: f"{quoted_name(statement.alias)}.{quoted_name(name)}" for name in kept}
     for name, text in statement.assignments:
-        tokens = list(tokens_of(text)) if len(text) < _LITERAL_MAX else []
-        is_exact = pa.types.is_decimal(assignable(name, schema).type) and _is_numeric(tokens)
-        columns[name] = _text_of(tokens) if is_exact else f"({text}\n)"
+        columns[name] = f"({exactly(text, assignable(name, schema).type)}\n)"
     return list(columns.items())
 
 
 def _is_text(text: str) -> bool:
     """Return whether an expression is a text, which is read as a value of its column, or a number with a point."""
     tokens = list(tokens_of(text)) if len(text) < _LITERAL_MAX else []
-    return (len(tokens) == 1 and tokens[0].kind == "text") or _is_numeric(tokens)
+    return (len(tokens) == 1 and tokens[0].kind == "text") or is_numeric(tokens)
 
 
 _LITERAL_MAX = 100_000
@@ -317,7 +313,36 @@ class _FoundRows:
             yield rows
 
 
-# -- CREATE and DROP --------------------------------------------------------------------------------------------------
+def _merge_rows(
+    table: Table, statement: statements.MergeStatement, query: Query, commit_id: str | None
+) -> ChangeReport:
+    state = table.state()
+    whole = state.merge.by_sort_key or ages_by_sort_key(state.row_filter, state.merge, state.created)
+    operation = Operation(Action.UPSERT if whole else Action.PARTIAL, kind_column(state.created))
+    operation.check(state.merge)
+    reads_itself = any(_names(text, statement.table) for text in statement.texts)
+    find = MergeRows(statement, query, whole=whole, reads_itself=reads_itself)
+    texts = {name for clause in statement.clauses for name, text in clause.values if _is_text(text)}
+
+    def check(rows: int) -> None:
+        if rows == sum(find.counts.values()):
+            return
+        with query(find.duplicates) as found:
+            keys = [tuple(row.values()) for row in found.read_all().to_pylist()]
+        raise Code.SQL_INVALID(
+            f"MERGE INTO {table.name}: two rows of the source have the key {keys[0] if keys else ''}, and nothing was "
+            "changed: leave one of them, with GROUP BY or row_number() in a query after USING"
+        )
+
+    write = Write(commit_id, operation=operation, casts=sorted(texts & state.created.by_name.keys()))
+    added = add_found(table, find.found, write, check)
+    counts = find.counts
+    return _report_of_rows(
+        "MERGE", table.name, added, inserted=counts["insert"], updated=counts["update"], deleted=counts["delete"]
+    )
+
+
+# -- CREATE, ALTER and DROP --------------------------------------------------------------------------------------------
 
 _MODES: Mapping[str, MergeMode] = {
     "keep_all": mode_of(None),
@@ -465,6 +490,15 @@ def _create_index(instance: Instance, statement: statements.CreateIndexStatement
         return ChangeReport("CREATE INDEX", statement.index, instance.table(statement.index).state().version)
     made = instance.create_index(statement.index, table=statement.table, on=list(statement.columns))
     return ChangeReport("CREATE INDEX", made.name, made.version)
+
+
+def _alter_table(instance: Instance, statement: statements.AlterStatement) -> ChangeReport:
+    if statement.new_name is not None:
+        instance.rename_table(statement.table, statement.new_name)
+        return ChangeReport("ALTER TABLE", statement.new_name, instance.table(statement.new_name).state().version)
+    table = instance.table(statement.table)
+    version = table.set(**statement.settings) if statement.settings else table.alter(*statement.changes)
+    return ChangeReport("ALTER TABLE", table.name, version)
 
 
 def _drop(instance: Instance, statement: statements.DropStatement) -> ChangeReport:

@@ -300,14 +300,14 @@ class Write:
 
     ``commit_id``, ``base_version``, ``casts`` and ``ignore_extra`` are those of
     :meth:`lakebed.table.table.Table.write`; ``columns`` has the column of a field where it is not its own name.
-    ``guard`` is called after the rows were read; the write is refused if the
-    keys that they were derived from were written since. Raises UsageError for other casts.
+    ``guard`` is called after the rows were read, with the number of those in the files, and may raise; the write is
+    refused if the keys that they were derived from were written since. Raises UsageError for other casts.
     """
 
     commit_id: str | None = None
     base_version: int | None = None
     operation: Operation = UPSERT
-    guard: Callable[[], KeyGuard] | None = None
+    guard: Callable[[int], KeyGuard] | None = None
     casts: Casts = LOSSLESS
     ignore_extra: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -373,7 +373,11 @@ def _add_rows(table: WriteTarget, data: Any, write: Write) -> Added:
         raise
     if not files and write.commit_id is None:
         return Added(table.version, 0)
-    guard = None if write.guard is None else write.guard()
+    try:
+        guard = None if write.guard is None else write.guard(sum(new.file.rows for new in files))
+    except BaseException:
+        discard(table.storage, table.id, files)
+        raise
     proposal = ProposeFiles(files, write.commit_id, base, merged_at=target.state.version, guard=guard)
     outcome = commit_files(table, proposal, partial(_written_again, table, marked=write.operation.marks))
     version = version_of(outcome, f"table {table.name}")

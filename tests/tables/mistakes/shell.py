@@ -182,7 +182,7 @@ MISTAKES = {
     ],
     "SQL": [
         "lakebed sql 'SELECT * FROM reading'",
-        "lakebed sql 'DROP TABLE readings'",
+        "lakebed sql 'DROP TABEL readings'",
         "lakebed sql 'SELECT 1; SELECT 2'",
         "lakebed sql 'SELECT reading FROM readings' --format excel",
     ],

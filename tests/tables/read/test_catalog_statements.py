@@ -126,7 +126,7 @@ def test_explain_and_explain_analyze_are_the_engines(lake):
         ("-- all\nDELETE FROM flights", "DELETE changes tables: run it with Instance.execute"),
         ("CREATE TABLE t (a int)", "CREATE changes tables: run it with Instance.execute"),
         ("DROP TABLE flights", "DROP changes tables: run it with Instance.execute"),
-        ("ALTER TABLE flights ADD COLUMN y int", "not ALTER: use Table.alter"),
+        ("ALTER TABLE flights ADD COLUMN y int", "ALTER changes tables: run it with Instance.execute"),
         ("COPY flights TO 'x.csv'", "not COPY: use `lakebed export`"),
         ("BEGIN", "not BEGIN: a statement is a commit of its own"),
         ("SHOW ALL", "of SHOW there are SHOW TABLES and SHOW COLUMNS FROM"),

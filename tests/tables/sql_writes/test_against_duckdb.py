@@ -1,5 +1,7 @@
 """Generated statements change a table as they change one of DuckDB with the same rows."""
 
+import re
+
 import duckdb
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -86,6 +88,41 @@ STATEMENTS = st.one_of(
     ),
 )
 
+SOURCE = "(SELECT k + {} AS k, c, n, s FROM t WHERE {})"
+CLAUSES = st.tuples(
+    st.lists(
+        st.tuples(
+            st.none() | CONDITION.map(lambda one: one.replace("t.k", "b.k")).filter(lambda one: "SELECT" not in one),
+            st.sampled_from(["DELETE", "UPDATE SET n = b.n, s = 'm'", "UPDATE SET d = 2.5", "DO NOTHING"]),
+        ),
+        max_size=2,
+    ),
+    st.none() | st.sampled_from(["INSERT (k, c, n) VALUES (b.k, b.c, b.n)", "INSERT (s, k, c) VALUES ('i', b.k, 9)"]),
+)
+
+
+def qualified(condition):
+    """The same condition over the target, whose columns the source has as well."""
+    return re.sub(r"(?<![.'\w])(?:t\.)?([kcnsd])(?![\w'(])", r"a.\1", condition)
+
+
+def merge_of(shift, condition, clauses):
+    matched, inserted = clauses
+    words = [
+        f"WHEN MATCHED{'' if test is None else f' AND {qualified(test)}'} THEN {action}" for test, action in matched
+    ]
+    words += [] if inserted is None else [f"WHEN NOT MATCHED THEN {inserted}"]
+    return f"MERGE INTO t AS a USING {SOURCE.format(shift, condition)} AS b ON (a.k = b.k) {' '.join(words)}"
+
+
+def is_reachable(clauses):
+    """DuckDB refuses clauses behind one without a condition."""
+    matched, inserted = clauses
+    return bool(matched or inserted) and all(test is not None for test, _ in matched[:-1])
+
+
+MERGES = st.tuples(st.integers(-3, 3), CONDITION, CLAUSES.filter(is_reachable)).map(lambda it: merge_of(*it))
+
 FIRST = the_same("INSERT INTO t VALUES (0, 0, 1, 'a', 1.25), (1, 0, NULL, 'it''s', NULL), (2, 1, 3, NULL, 2)")
 
 
@@ -123,6 +160,15 @@ def check_same(lake, other, statement, of_duckdb):
 def test_statements_change_what_they_change_in_duckdb(found):
     lake, other = pair("k")
     for statement in (FIRST, *found):
+        check_same(lake, other, *statement)
+    assert lake.table("t").verify(files=True).sound
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(MERGES, min_size=1, max_size=4))
+def test_merges_change_what_they_change_in_duckdb(found):
+    lake, other = pair("k")
+    for statement in (FIRST, *map(the_same, found)):
         check_same(lake, other, *statement)
     assert lake.table("t").verify(files=True).sound
 

@@ -31,6 +31,13 @@ def rows(lake, query="SELECT k, n, s FROM t ORDER BY k"):
 # -- what they do -------------------------------------------------------------------------------------------------
 
 
+COUNTED = (
+    "MERGE INTO t USING (SELECT 11 AS k, 1 AS n UNION ALL SELECT 12, 2 UNION ALL SELECT 40, 3) AS b ON t.k = b.k "
+    "WHEN MATCHED AND b.n = 1 THEN DELETE WHEN MATCHED THEN UPDATE SET s = 'm' "
+    "WHEN NOT MATCHED THEN INSERT (k, n) VALUES (b.k, b.n)"
+)
+
+
 def test_each_statement_is_one_commit_and_counts_its_rows(lake):
     table = lake.table("t")
     for statement, inserted, updated, deleted in (
@@ -38,6 +45,7 @@ def test_each_statement_is_one_commit_and_counts_its_rows(lake):
         ("UPDATE t SET n = n * 10 WHERE k > 1", 0, 4, 0),
         ("DELETE FROM t WHERE n >= 40", 0, 0, 2),
         ("INSERT INTO t (k, n) SELECT k + 10, n FROM t", 3, 0, 0),
+        (COUNTED, 1, 1, 1),
     ):
         before = table.state().version
         report = lake.execute(statement)
@@ -45,7 +53,7 @@ def test_each_statement_is_one_commit_and_counts_its_rows(lake):
         assert report.rows == inserted + updated + deleted
         assert report.version == before + 1 == table.state().version
         assert report.summary.startswith(statement.split()[0])
-    assert rows(lake) == [(1, 1, "a"), (2, 20, "b"), (3, 30, "c"), (11, 1, None), (12, 20, None), (13, 30, None)]
+    assert rows(lake) == [(1, 1, "a"), (2, 20, "b"), (3, 30, "c"), (12, 20, "m"), (13, 30, None), (40, 3, None)]
 
 
 def test_a_statement_that_finds_no_row_commits_nothing(lake):
@@ -157,13 +165,28 @@ def test_truncate_removes_all_rows_at_once(lake):
     assert rows(lake) == []
 
 
+def test_a_table_is_altered(lake):
+    lake.execute("ALTER TABLE t ADD COLUMN x DOUBLE, DROP COLUMN d, RENAME COLUMN n TO m, ALTER COLUMN m TYPE BIGINT")
+    assert lake.table("t").schema.names == ("k", "m", "s", "at", "x")
+    lake.execute("ALTER TABLE t SET (split_rows = 1000, compression = 'lz4')")
+    assert lake.table("t").settings()["split_rows"] == 1000
+    assert lake.execute("ALTER TABLE t RENAME TO u").table == "u"
+    assert lake.tables() == ["u"]
+
+
 # -- once, and at one version ---------------------------------------------------------------------------------------
+
+MERGE = (
+    "MERGE INTO t AS a USING (SELECT k + 1 AS k, n FROM t@2) AS b ON a.k = b.k WHEN MATCHED AND b.n = 1 THEN DELETE "
+    "WHEN MATCHED THEN UPDATE SET n = b.n + 70 WHEN NOT MATCHED THEN INSERT (k, n) VALUES (b.k, 9)"
+)
 
 CALLS = {
     "insert": "INSERT INTO t (k, n) VALUES (1, 7), (9, 9)",
     "insert_select": "INSERT INTO t (k, n) SELECT k + 10, n FROM t",
     "update": "UPDATE t SET n = n + 100 WHERE k <= 2",
     "delete": "DELETE FROM t WHERE n < 3",
+    "merge": MERGE,
     "create_as": "CREATE TABLE u (PRIMARY KEY (k)) AS SELECT * FROM t",
 }
 
@@ -242,6 +265,11 @@ def test_a_table_that_changes_all_the_time_is_a_clear_error(lake):
 # -- refused ------------------------------------------------------------------------------------------------------
 
 
+TWICE = (
+    "MERGE INTO t USING (SELECT 8 AS k UNION ALL SELECT 8) b ON t.k = b.k WHEN NOT MATCHED THEN INSERT (k) VALUES (b.k)"
+)
+
+
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
@@ -288,6 +316,27 @@ def test_a_table_that_changes_all_the_time_is_a_clear_error(lake):
         ("DROP TABLE t, u", "write one for each"),
         ("DROP VIEW t", "expected TABLE or INDEX"),
         ("DROP INDEX t", "is no index"),
+        ("MERGE INTO t USING t AS b ON t.n = b.n WHEN MATCHED THEN DELETE", r"ON t\.k = …"),
+        ("MERGE INTO t USING t AS b ON t.k = b.k OR t.k = 1 WHEN MATCHED THEN DELETE", r"ON t\.k = …"),
+        ("MERGE INTO t USING (SELECT '1' AS k) b ON t.k = b.k WHEN MATCHED THEN DELETE", "compares it with string"),
+        (
+            "MERGE INTO t USING (SELECT 1 AS k UNION ALL SELECT 1) b ON t.k = b.k WHEN MATCHED THEN DELETE",
+            r"two rows of the source have the key \(1,\)",
+        ),
+        (TWICE, r"two rows of the source have the key \(8,\)"),
+        (
+            "MERGE INTO t USING (SELECT 8 AS k) b ON t.k = b.k WHEN NOT MATCHED THEN INSERT (k) VALUES (b.k + 1)",
+            "the value that ON compares it with, b.k",
+        ),
+        ("MERGE INTO t USING t AS b ON t.k = b.k WHEN MATCHED THEN UPDATE SET k = 1", "k is a key column"),
+        ("MERGE INTO t USING t AS b ON t.k = b.k WHEN NOT MATCHED BY SOURCE THEN DELETE", "DELETE FROM … WHERE NOT"),
+        (
+            "MERGE INTO t USING (SELECT NULL::BIGINT k) b ON t.k = b.k WHEN NOT MATCHED THEN INSERT (k) VALUES (b.k)",
+            "column k is null",
+        ),
+        ("ALTER TABLE t ADD COLUMN x INT NOT NULL", "may be null"),
+        ("ALTER TABLE t DROP COLUMN k", "k"),
+        ("ALTER TABLE t ALTER COLUMN n TYPE VARCHAR", "n"),
         ("BEGIN", "a statement is a commit of its own"),
         ("COMMIT", "a statement is a commit of its own"),
         ("ROLLBACK", "Table.restore"),

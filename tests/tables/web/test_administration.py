@@ -59,6 +59,8 @@ OPERATIONS = {
     "indexes": ("GET", "/v1/tables/t/indexes", None, READER),
     "index": ("POST", "/v1/indexes", {"name": "t_by_n", "table": "t", "on": ["n"]}, ADMIN),
     "refresh": ("POST", "/v1/tables/t/refresh", {}, WRITER),
+    "insert": ("POST", "/v1/sql/execute", {"statement": "INSERT INTO t (k) SELECT k FROM t LIMIT 0"}, WRITER),
+    "drop table": ("POST", "/v1/sql/execute", {"statement": "DROP TABLE IF EXISTS none"}, ADMIN),
     "drop index": ("DELETE", "/v1/indexes/t", None, ADMIN),
 }  # fmt: skip
 

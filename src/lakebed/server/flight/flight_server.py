@@ -8,7 +8,7 @@ DoGet of a ticket                         rows of a statement, or the answer of 
 DoAction Create/ClosePreparedStatement    a statement as a handle (:class:`Statement`)
 DoPut of CommandPreparedStatementQuery    values for its parameters: a new handle
 DoPut of CommandStatementIngest           rows into a table
-DoPut of an update                        refused: SQL only reads
+DoPut of an update                        a statement that changes something: the count of its rows
 DoAction CancelFlightInfo, CancelQuery    ends a statement that runs in this process
 ========================================  ===========================================================
 
@@ -36,6 +36,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from lakebed import clock
+from lakebed.engine.change_statements import changes
 from lakebed.errors import Code, UsageError
 from lakebed.model.schema import Schema
 from lakebed.server.flight import catalog_answers, messages
@@ -340,6 +341,15 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
     def _prepared(self, principal: Principal, request: Any) -> bytes:
         statement = Statement(request.query)
         dataset = b""
+        if changes(statement.query):
+            types = parameter_types(statement.query, {}) if statement.parameters else []
+            parameters = pa.schema([pa.field(f"parameter_{n}", kind) for n, kind in enumerate(types, 1)])
+            return messages.packed(
+                "ActionCreatePreparedStatementResult",
+                prepared_statement_handle=statement.handle,
+                dataset_schema=b"",
+                parameter_schema=parameters.serialize().to_pybytes() if statement.parameters else b"",
+            )
         try:
             dataset = self._result_schema(principal, statement).serialize().to_pybytes()
         except UsageError:
@@ -384,12 +394,23 @@ class FlightServer(flight.FlightServerBase):  # type: ignore[misc]
                 rows = ingest(self._instance, principal_of(context), command, reader, context.is_cancelled)
                 answer = messages.message("DoPutUpdateResult", record_count=rows)
             elif name in ("CommandStatementUpdate", "CommandPreparedStatementUpdate"):
-                raise Code.SQL_READ_ONLY(
-                    "SQL only reads here; add rows with bulk ingest (adbc_ingest), and change tables with the HTTP API"
-                )
+                count = self._updated(context, name, command, reader)
+                answer = messages.message("DoPutUpdateResult", record_count=count)
             else:
                 raise Code.REQUEST_INVALID(f"{name} takes no rows")
             writer.write(answer.SerializeToString())
+
+    def _updated(self, context: Any, name: str, command: Any, reader: Any) -> int:
+        """Run a statement that changes something; returns the number of rows, -1 where they are not counted."""
+        if name == "CommandStatementUpdate":
+            statement = Statement(command.query)
+        else:
+            statement = Statement.of(command.prepared_statement_handle)
+            if statement.parameters:
+                statement = statement.bound(_bound_rows(reader))
+        context.get_middleware(KEY).statement = statement.sql
+        report = self._runs.execute(principal_of(context), statement.sql)
+        return -1 if report.rows is None else report.rows
 
 
 def _statement(name: str, command: Any) -> Statement:

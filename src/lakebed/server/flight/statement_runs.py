@@ -54,7 +54,7 @@ from lakebed.errors import Code, Error, encode_error
 from lakebed.model.documents import UNREADABLE, dump, load
 from lakebed.read.sql.limited import Limits
 from lakebed.server.flight.kept_statements import KeptStatements
-from lakebed.server.security.sql import run_statement
+from lakebed.server.security.sql import execute_statement, run_statement
 from lakebed.server.service.room import Room, TakenRoom
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from lakebed.read.sql.spare_workers import SpareWorkers
     from lakebed.server.security.principal import Principal
     from lakebed.table.instance import Instance
+    from lakebed.table.statement_run import ChangeReport
 
 
 _LOG = logging.getLogger("lakebed.flight")
@@ -315,6 +316,16 @@ class StatementRuns:
         except BaseException:
             run.end()
             raise
+
+    def execute(self, principal: Principal, statement: str) -> ChangeReport:
+        """Run a statement that changes something."""
+        with self._counted(principal, b""):
+            return execute_statement(
+                principal,
+                self._instance,
+                statement,
+                lambda query: run_statement(principal, self._instance, query, self._limits.statement, self._spare),
+            )
 
     def cancel(self, tickets: set[bytes]) -> bool:
         """End the statements that run for these tickets; return whether there was one."""

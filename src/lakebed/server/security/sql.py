@@ -1,24 +1,40 @@
 """SQL of a principal: over the tables that it may read, as it may see them.
 
-Core function: :func:`run_statement`. With limits, the statement runs in a worker process with the same roles
-(:func:`main`): the process of the service never parses, plans or evaluates it.
+Core functions: :func:`run_statement`, :func:`execute_statement`. With limits, a query runs in a worker process with the
+same roles (:func:`main`): the process of the service never parses, plans or evaluates it. Of a statement that changes
+something it reads the head, and writes the rows of the query.
 
 Errors: as :meth:`lakebed.table.instance.Instance.sql`; a table that the principal may not read is not there.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, assert_never
 
+from lakebed.engine.change_statements import (
+    AlterStatement,
+    CreateIndexStatement,
+    CreateTableStatement,
+    DeleteStatement,
+    DropStatement,
+    InsertStatement,
+    MergeStatement,
+    TruncateStatement,
+    UpdateStatement,
+    parse,
+)
 from lakebed.read.snapshot.restricted import RestrictedSnapshot
 from lakebed.read.sql.limited import Limits, StatementWorker, run_limited
 from lakebed.read.sql.query import SqlEngine
 from lakebed.read.sql.spare_workers import SpareWorkers
-from lakebed.server.security.principal import Principal
+from lakebed.server.security.principal import Permission, Principal
 from lakebed.table import sql_worker
 from lakebed.table.instance import Instance, table_in
+from lakebed.table.statement_run import ChangeReport, execute
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from lakebed.read.snapshot.snapshot import Snapshot
@@ -44,6 +60,39 @@ def run_statement(
         return engine_of(principal, instance).run(statement, instance.sql_pool_bytes())
     worker = StatementWorker(instance.location, _WORKER) if spare is None else spare.take()
     return run_limited(worker, statement, limits, principal=principal.to_json())
+
+
+def execute_statement(
+    principal: Principal,
+    instance: Instance,
+    text: str,
+    rows: Callable[[str], pa.RecordBatchReader],
+    commit_id: str | None = None,
+) -> ChangeReport:
+    """Run a statement that changes something, as :meth:`Instance.execute`; ``rows`` runs its queries as the principal.
+
+    Raises AccessError unless the principal may write the table, or administer what CREATE, DROP and ALTER name.
+    """
+    statement = parse(text)
+    match statement:
+        case CreateIndexStatement():
+            principal.require(Permission.ADMIN, statement.index)
+            principal.require(Permission.ADMIN, statement.table)
+            # Its entries are of all rows.
+            principal.require_all_rows(statement.table)
+        case DropStatement():
+            principal.require(Permission.ADMIN, statement.name)
+        case AlterStatement():
+            principal.require(Permission.ADMIN, statement.table)
+            if statement.new_name is not None:
+                principal.require(Permission.ADMIN, statement.new_name)
+        case CreateTableStatement():
+            principal.require(Permission.ADMIN, statement.table)
+        case InsertStatement() | UpdateStatement() | DeleteStatement() | MergeStatement() | TruncateStatement():
+            principal.require(Permission.WRITE, statement.table)
+        case _:
+            assert_never(statement)
+    return execute(instance, text, rows, commit_id=commit_id)
 
 
 def engine_of(principal: Principal, instance: Instance) -> SqlEngine:

@@ -218,6 +218,12 @@ class SqlBody(Struct, forbid_unknown_fields=True):
     timeout_s: Annotated[float, Meta(gt=0, le=1e6)] | None = None
 
 
+class ExecuteBody(SqlBody):
+    """A statement in SQL that changes something. A repeat with the same commit id changes nothing."""
+
+    commit_id: str | None = None
+
+
 class CreateTableBody(Struct, forbid_unknown_fields=True):
     """A table to make."""
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.table.client.connection import Connection
     from lakebed.table.client.remote_rows import RemoteRows
+    from lakebed.table.statement_run import ChangeReport
 
 
 class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
@@ -220,6 +221,27 @@ class RemoteInstance(RemoteQueries, TableNames[RemoteTable]):
         check_seconds("timeout_s", timeout_s)
         document = {"statement": statement, "memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}
         return rows_of(self._connection, "/v1/sql", given(document))
+
+    def execute(
+        self,
+        statement: str,
+        *,
+        parameters: Parameters | None = None,
+        commit_id: str | None = None,
+        memory_limit_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> ChangeReport:
+        """Run a statement that changes something, as :meth:`lakebed.Instance.execute`; the caller's roles decide."""
+        from lakebed.engine.statement_parameters import with_parameters
+        from lakebed.table.statement_run import ChangeReport
+
+        check_text("statement", statement)
+        statement = with_parameters(statement, parameters)
+        check_whole_number("memory_limit_bytes", memory_limit_bytes)
+        check_seconds("timeout_s", timeout_s)
+        limits = {"memory_limit_bytes": memory_limit_bytes, "timeout_s": timeout_s}
+        document = {"statement": statement, "commit_id": commit_id, **limits}
+        return ChangeReport(**self._connection.ask("POST", "/v1/sql/execute", given(document), reads=False))
 
     # -- settings -----------------------------------------------------------------------------------------------
 

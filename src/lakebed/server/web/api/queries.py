@@ -17,11 +17,12 @@ from litestar import Response, delete, get, post
 from litestar.params import JSONBody
 
 from lakebed.errors import Code
+from lakebed.model.json_values import plain
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows.row_stream import RowStream
 from lakebed.read.sql.limited import Limits
 from lakebed.server.security.principal import Permission
-from lakebed.server.security.sql import run_statement
+from lakebed.server.security.sql import execute_statement, run_statement
 from lakebed.server.web.access import (
     AnyRequest,
     PathText,
@@ -33,11 +34,12 @@ from lakebed.server.web.access import (
     TheService,
     TheStatements,
     TheTables,
+    TheWriters,
 )
 from lakebed.server.web.api.descriptions import ERRORS, get_rows, post_rows
 from lakebed.server.web.api.reads import opened_scan
 from lakebed.server.web.middleware import note
-from lakebed.server.web.request_bodies import ScanBody, SqlBody, SubmitQueryBody, check_source, key_ranges
+from lakebed.server.web.request_bodies import ExecuteBody, ScanBody, SqlBody, SubmitQueryBody, check_source, key_ranges
 from lakebed.server.web.row_answers import answer_rows, chosen_format
 from lakebed.server.web.waiting import place_in, threaded
 from lakebed.table.tracker.submitted_queries import AskedScan, not_there
@@ -75,6 +77,39 @@ async def run_sql(
         return run_statement(principal, service.instance, data.statement, bounds, service.spare_workers)
 
     return await answer_statement(request, rows, form, limits, statements=statements, principal=principal)
+
+
+@post("/v1/sql/execute", tags=["sql"], responses=ERRORS, status_code=200)
+async def execute_sql(
+    *,
+    request: AnyRequest,
+    service: TheService,
+    tables: TheTables,
+    principal: ThePrincipal,
+    limits: TheLimits,
+    statements: TheStatements,
+    writers: TheWriters,
+    data: JSONBody[ExecuteBody],
+) -> dict[str, Any]:
+    """Run a statement that changes something, in one commit: what it changed, and how many rows."""
+    note(request, statement=data.statement)
+    memory_bytes = min(data.memory_limit_bytes or limits.sql_memory_bytes, limits.sql_memory_bytes)
+    bounds = Limits(memory_bytes, min(data.timeout_s or limits.request_s, limits.request_s))
+
+    def rows(query: str) -> Any:
+        return run_statement(principal, service.instance, query, bounds, service.spare_workers)
+
+    def run() -> dict[str, Any]:
+        report = execute_statement(principal, service.instance, data.statement, rows, data.commit_id)
+        if report.statement in ("DROP TABLE", "DROP INDEX", "ALTER TABLE"):
+            tables.forget(report.table)
+        return dict(plain(report))
+
+    async with place_in(statements, principal.name, request, limits.wait_s) as place:
+        try:
+            return await anyio.to_thread.run_sync(run, limiter=writers)
+        finally:
+            place.free()
 
 
 async def answer_statement(
