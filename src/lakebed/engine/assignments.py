@@ -53,6 +53,16 @@ class Assignment:
         return Code.EXPRESSION_FAILED(f"cannot evaluate {self.text!r} for column {self.column}: {reason}")
 
 
+def kept_names(schema: Schema) -> list[str]:
+    """Return the columns that a partial row has beside assigned ones: of keys, of what is generated, and without nulls.
+
+    In order: keys first.
+    """
+    inputs = {name for one in schema.generated for name in one.inputs}
+    more = {field.name for field in schema.fields if not (field.nullable or field.expression)} | inputs
+    return [*schema.sort_names, *sorted(more - set(schema.sort_names))]
+
+
 def check_assignments(changes: Any, schema: Schema) -> tuple[Assignment, ...]:
     """Check ``changes``, expressions by column, and return them as assignments. Raises UsageError or
     SchemaMismatchError; reads no row.

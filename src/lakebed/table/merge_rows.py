@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.engine.assignments import assignable
+from lakebed.engine.assignments import assignable, kept_names
 from lakebed.engine.change_statements import MergeClause, MergeStatement
 from lakebed.engine.tokens import Token, quoted_name, tokens_of
 from lakebed.errors import Code
@@ -243,8 +243,7 @@ def _kept(clause: MergeClause, snapshot: Snapshot, own: dict[str, str], *, whole
     schema, mode = snapshot.schema, snapshot.state.merge
     match clause.action:
         case "update":
-            inputs = {name for one in schema.generated for name in one.inputs}
-            names = schema.names if whole else (*schema.sort_names, *sorted(inputs - set(schema.sort_names)))
+            names = schema.names if whole else kept_names(schema)
         case "delete":
             names = schema.sort_names if mode.by_sort_key else schema.row_key_names
         case _:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from lakebed import clock
 from lakebed.engine import change_statements as statements
-from lakebed.engine.assignments import assignable
+from lakebed.engine.assignments import assignable, kept_names
 from lakebed.engine.change_statements import parse
 from lakebed.engine.tokens import Token, quoted_name, tokens_of
 from lakebed.errors import Code, ExistsError, NotFoundError
@@ -255,8 +255,7 @@ _Columns: TypeAlias = "Sequence[tuple[str, str]]"
 def _new_columns(snapshot: Snapshot, statement: statements.UpdateStatement, *, whole: bool) -> _Columns:
     """Return the columns of changed rows."""
     schema = snapshot.schema
-    inputs = {name for one in schema.generated for name in one.inputs}
-    kept = schema.names if whole else (*schema.sort_names, *sorted(inputs - set(schema.sort_names)))
+    kept = schema.names if whole else kept_names(schema)
     columns = {name: f"{quoted_name(statement.alias)}.{quoted_name(name)}" for name in kept}
     for name, text in statement.assignments:
         columns[name] = f"({exactly(text, assignable(name, schema).type)}\n)"

@@ -76,7 +76,7 @@ STATEMENTS = st.one_of(
     CONDITION.map(lambda one: the_same(f"INSERT INTO t SELECT k + 6, c, n, s, d FROM t WHERE k < 6 AND {one}")),
     st.tuples(NUMERIC, CONDITION).map(
         lambda it: (
-            f"INSERT INTO t (k, c, n) SELECT k, c, {it[0]} FROM t WHERE {it[1]}",
+            f"INSERT INTO t (k, c, n) SELECT k, c, {it[0]} AS n FROM t WHERE {it[1]}",
             f"INSERT OR REPLACE INTO t SELECT k, c, {it[0]}, NULL, NULL FROM t WHERE {it[1]}",
         )
     ),

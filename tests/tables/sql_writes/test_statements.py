@@ -407,3 +407,13 @@ def test_a_schema_that_is_no_result_of_create_is_not_assumed(lake):
     assert rows(lake, "SELECT n, CAST(day AS VARCHAR) AS day FROM g") == [(6, "2026-01-02")]
     with pytest.raises(UsageError, match="key"):
         lake.execute("UPDATE g SET at = '2026-01-03'")
+
+
+def test_changed_rows_keep_the_values_of_columns_without_nulls():
+    lake = lakebed.create(f"memory://{random_token()}")
+    lake.execute("CREATE TABLE n (k BIGINT, v INT, s TEXT NOT NULL, PRIMARY KEY (k))")
+    lake.execute("INSERT INTO n VALUES (1, 2, 'a'), (2, NULL, 'b'), (3, 4, 'c')")
+    lake.execute("UPDATE n SET v = 7 WHERE s <> 'a'")
+    lake.execute("MERGE INTO n USING (SELECT 1 AS k) x ON n.k = x.k WHEN MATCHED THEN UPDATE SET v = 8")
+    found = lake.sql("SELECT k, v, s FROM n ORDER BY k").read_all()
+    assert [tuple(row.values()) for row in found.to_pylist()] == [(1, 8, "a"), (2, 7, "b"), (3, 7, "c")]
