@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lakebed.errors import Code, DamagedError, UsageError
 from lakebed.model.settings import Settings, in_force, validate
+from tests.raising import raises
 
 
 @pytest.mark.parametrize(
@@ -32,3 +35,54 @@ def test_what_is_no_list_of_columns_is_refused(value):
 def test_a_stored_number_is_damage():
     with pytest.raises(DamagedError, match="not a valid text"):
         in_force({}, {"statistics_off": 3})
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("split_bytes", "4GB", 4 * 10**9),
+        ("split_bytes", "4 GiB", 4 * 2**30),
+        ("split_bytes", "1.5kib", 1536),
+        ("split_bytes", "1e6", 1_000_000),
+        ("split_bytes", "2_000", 2_000),
+        ("split_rows", "1e6", 1_000_000),
+        ("history_s", "7d", 604_800),
+        ("history_s", "12h", 43_200),
+        ("history_s", "1.5 h", 5_400),
+        ("history_s", "90s", 90),
+        ("bloom_fpp", "1e-2", 0.01),
+        ("join_share", ".25", 0.25),
+    ],
+)
+def test_a_text_is_a_number_with_a_unit(name, text, value):
+    assert validate({name: text}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("split_bytes", "4d"),
+        ("history_s", "7GB"),
+        ("split_rows", "5GB"),
+        ("split_bytes", "0.3 B"),
+        ("split_bytes", "1.0000001kb"),
+        ("split_bytes", "1e9999999999"),
+        ("split_bytes", "GB"),
+        ("history_s", "1d12h"),
+        ("bloom_fpp", "nan"),
+        ("split_rows", ""),
+    ],
+)
+def test_a_unit_of_something_else_or_a_part_of_a_unit_is_refused(name, text):
+    with raises(Code.SETTING_INVALID) as caught:
+        validate({name: text})
+    assert name in str(caught.value)
+    assert "such as" in str(caught.value) or "must lie" in str(caught.value) or name in ("split_rows", "bloom_fpp")
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 10**6), st.sampled_from(["b", "KB", "MB", "GB", "kib", "MiB", "GiB"]))
+def test_units_agree_with_their_powers(number, unit):
+    size = number * (1024 if "i" in unit else 1000) ** "bkmg".index(unit[0].lower())
+    if 1024 <= size <= 2**50:
+        assert validate({"split_bytes": f"{number}{unit}"}) == {"split_bytes": size}

@@ -13,8 +13,10 @@ Source: docs/decisions/0041, 0044, 0073; docs/retention.md for the four times.
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
 from lakebed.errors import Code, Error
@@ -275,8 +277,8 @@ def _number(setting: Described, value: Any) -> int | float:
     assert setting.maximum is not None
     kind = float if isinstance(setting.default, float) else int
     try:
-        number = kind(value) if isinstance(value, str) else value
-    except ValueError:
+        number = _amount(setting, value) if isinstance(value, str) else value
+    except (ValueError, OverflowError):
         number = value
     if isinstance(number, bool) or not isinstance(number, int | float):
         raise _not_a_number(setting, value)
@@ -291,9 +293,34 @@ def _number(setting: Described, value: Any) -> int | float:
     return kind(number)
 
 
+_EXAMPLES = {"bytes": ", such as 4294967296, 4GiB or 500MB", "seconds": ", such as 3600, 90s, 12h or 7d"}
+
+_AMOUNT = re.compile(r"([+-]?(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]{1,3})?) *([a-z]*)", re.IGNORECASE)
+
+_FACTORS = {
+    "bytes": {
+        **{unit: 1000**power for power, unit in enumerate(("b", "kb", "mb", "gb", "tb", "pb"))},
+        **{unit: 1024**power for power, unit in enumerate(("kib", "mib", "gib", "tib", "pib"), 1)},
+    },
+    "seconds": {"s": 1, "min": 60, "h": 3_600, "d": 86_400},
+}
+"""The units that a text may have after its number, by the unit of the setting."""
+
+
+def _amount(setting: Described, text: str) -> int | float:
+    """Return the number of a text: ``1e6``, ``4GiB``, ``7d``. Raises ValueError, OverflowError."""
+    found = _AMOUNT.fullmatch(text.strip())
+    factor = found and ({"": 1} | _FACTORS.get(setting.unit, {})).get(found[2].lower())
+    if not found or factor is None:
+        raise ValueError(text)
+    amount = Fraction(found[1].replace("_", "")) * factor
+    return int(amount) if amount.denominator == 1 else float(amount)
+
+
 def _not_a_number(setting: Described, value: Any) -> Error:
+    example = _EXAMPLES.get(setting.unit, "")
     return Code.SETTING_INVALID(
-        f"{setting.name} must be a number of {setting.unit}, not {shown(value)}", setting=setting.name
+        f"{setting.name} must be a number of {setting.unit}{example}, not {shown(value)}", setting=setting.name
     )
 
 
