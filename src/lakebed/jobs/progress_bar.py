@@ -28,8 +28,8 @@ TICK_S = 0.5
 LINE_EVERY_S = 5.0
 """Seconds between lines in a log file: often enough to show that the command is alive, and a night's log stays
 short."""
-LEFT_AFTER_S = 1.0
-"""Seconds before the time left is shown: an earlier rate is not reliable."""
+RATE_AFTER_S = 1.0
+"""Seconds before the rate and the time left are shown: an earlier rate is that of two rows."""
 
 
 def is_interactive(stream: TextIO | None = None) -> bool:
@@ -119,8 +119,8 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             self._stream.write("\r" + " " * self._shown_width + "\r")
         if self._most and kind is None and not self._quiet:
             seconds = max(clock.monotonic_s() - self._began_s, 1e-9)
-            text = f"{self._amount(self._most)} in {seconds:.1f} s ({self._rate(self._most, seconds)})"
-            self._stream.write(f"{self._what}: {text}\n")
+            rate = f" ({self._rate(self._most, seconds)})" if seconds >= RATE_AFTER_S else ""
+            self._stream.write(f"{self._what}: {self._amount(self._most)} in {seconds:.1f} s{rate}\n")
         self._stream.flush()
 
     def _show(self, now: float) -> None:
@@ -149,12 +149,12 @@ class ProgressBar(AbstractContextManager["ProgressBar"]):
             parts.append(self._amount(self._done))
         elif all_tasks:
             parts.append(f"{tasks:,} of {all_tasks:,} tasks")
-        if self._done > self._before:
+        if self._done > self._before and seconds >= RATE_AFTER_S:
             parts.append(self._rate(self._done - self._before, seconds))
         # Relative to the rest at the beginning of the phase.
         left = (self._total or 0) - self._before
         share = (self._done - self._before) / left if left > 0 else tasks / all_tasks if all_tasks else 0
-        if 0 < share < 1 and seconds >= LEFT_AFTER_S:
+        if 0 < share < 1 and seconds >= RATE_AFTER_S:
             parts.append(f"{_duration(seconds / share - seconds)} left")
         elif self._on_terminal or not parts:
             parts.append(_duration(seconds))

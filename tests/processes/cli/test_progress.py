@@ -65,6 +65,16 @@ def test_the_time_before_the_first_row_does_not_count(now_s: list[float]) -> Non
     assert stream.getvalue() == "compact t: 10 rows in 1.0 s (10 rows/s)\n"
 
 
+def test_a_rate_of_less_than_a_second_is_none(now_s: list[float]) -> None:
+    stream = io.StringIO()
+    with ProgressBar("write t", stream) as bar:
+        bar.update(0)
+        now_s[0] += 0.1
+        bar.update(2)
+    assert stream.getvalue().endswith("write t: 2 rows in 0.1 s\n")
+    assert "rows/s" not in stream.getvalue()
+
+
 def test_nothing_done_says_nothing() -> None:
     stream = io.StringIO()
     with ProgressBar("compact t", stream):
