@@ -27,18 +27,20 @@ def create(cli: Invocation, *, name: str, table: str, on: tuple[str, ...]) -> No
 
 
 @command
-@options.table
-def list_indexes(cli: Invocation, *, table: str) -> None:
-    """List a table's indexes, their columns, and the version of the table that each has."""
+@click.argument("tables", metavar="[TABLE]...", nargs=-1, shell_complete=completions.tables, help="Only these tables.")
+def list_indexes(cli: Invocation, *, tables: tuple[str, ...]) -> None:
+    """List indexes, their columns, and the version of its table that each has."""
     from lakebed.table.description import index_document
 
     instance = cli.instance()
-    document = index_document(instance, instance.table(table))
+    found = [index_document(instance, instance.table(name)) for name in tables or instance.tables()]
+    indexes = [{"table": one["table"], **index, "latest": one["version"]} for one in found for index in one["indexes"]]
     lines = [
-        f"{one['index']}: {', '.join(one['on'])}; has version {one['version']} of {document['version']}"
-        for one in document["indexes"]
+        f"{one['index']}: {', '.join(one['on'])} of table {one['table']}; has version {one['version']} of "
+        f"{one['latest']}"
+        for one in indexes
     ]
-    cli.out.document(document, lines or [f"table {table} has no index"])
+    cli.out.document({"indexes": indexes}, lines or [f"no index{' of ' + ', '.join(tables) if tables else ''}"])
 
 
 @command

@@ -240,6 +240,7 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
     tables: list[dict[str, object]] = []
     lines: list[str] = []
     errors = [("", status.error)]
+    not_published = []
     for found in status.tables:
         operations = []
         errors.append((f"table {found.name}: ", found.error))
@@ -249,14 +250,13 @@ def _maintain_all(cli: Invocation, launcher: str | None, memory_bytes: int | Non
             lines.append(f"table {found.name}: {one.operation}: {one.last_outcome or 'failed'}")
             errors.append((f"table {found.name}: {one.operation}: ", one.last_error))
         if found.publication_error is not None:
-            # No failure: a later round may publish it, such as once it is compacted.
-            lines.append(f"table {found.name}: not published: {found.publication_error}")
+            not_published.append(Code.NOT_PUBLISHED(f"table {found.name}: not published: {found.publication_error}"))
         document = {"table": found.name, "online": found.online, "paused": list(found.paused)}
         tables.append({**document, "version": found.version, "operations": operations})
     cli.out.document({"tables": tables}, lines or ["nothing was due"])
     failures = {error.message: Code(error.code)(f"{where}{error.message}") for where, error in errors if error}
-    if failures:
-        first, *others = failures.values()
+    if failures or not_published:
+        first, *others = [*failures.values(), *not_published]
         for other in others:
             cli.out.note(f"lakebed: {other}")
         raise first

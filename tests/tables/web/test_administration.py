@@ -111,6 +111,20 @@ def test_an_index_is_made_listed_refreshed_and_dropped(client: TestClient[Any]) 
     assert ask("GET", "/v1/tables/t/indexes")["indexes"] == []
 
 
+@pytest.mark.parametrize("path", ["/v1/indexes/mine_by_n", "/v1/tables/mine_by_n"])
+def test_an_index_is_dropped_by_admins_of_its_table_alone(client: TestClient[Any], path: str) -> None:
+    """Reads of the table would become slow without it."""
+    PRINCIPALS["maker"] = Principal("maker", (Role("m", Permission.ADMIN, frozenset({"mine_by_n"})),))
+    admin, maker = ({"Authorization": f"Bearer {name}"} for name in (ADMIN, "maker"))
+    try:
+        client.post("/v1/indexes", json={"name": "mine_by_n", "table": "t", "on": ["n"]}, headers=admin)
+        refused = client.delete(path, headers=maker)
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "permission_missing")
+        assert client.delete(path, headers=admin).json() == {"dropped": "mine_by_n"}
+    finally:
+        del PRINCIPALS["maker"]
+
+
 def test_an_index_of_a_part_is_refused(client: TestClient[Any]) -> None:
     """It would have the values of rows and fields that its maker does not see."""
     roles = (Role("m", Permission.ADMIN), *PRINCIPALS["part"].roles)
