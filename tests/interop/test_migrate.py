@@ -84,7 +84,7 @@ def test_every_command_of_the_page_does_what_the_page_says(run, tmp_path, monkey
 
 def test_the_report_says_what_was_read_of_which_version(run, tmp_path):
     foreign.write_delta(tmp_path / "delta")
-    code, said = run("--json", "migrate", "t", "delta", "--from", "delta", "--row-key", "id")
+    code, said = run("--json", "migrate", "t", "delta", "--from", "delta", "--key", "id")
     assert code == 0
     assert json.loads(said.splitlines()[0]) == {
         "table": "t",
@@ -99,17 +99,17 @@ def test_the_report_says_what_was_read_of_which_version(run, tmp_path):
 
 def test_equality_deletes_are_refused(run, tmp_path):
     file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db", deletes="equality")
-    code, said = run("migrate", "t", file, "--from", "iceberg", "--row-key", "id")
+    code, said = run("migrate", "t", file, "--from", "iceberg", "--key", "id")
     assert code == 2
     assert "equality deletes" in said.lower()
 
 
 def test_a_folder_of_iceberg_without_a_hint_is_refused_with_the_file_to_give(run, tmp_path):
     file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db")
-    code, said = run("migrate", "t", file.parents[1], "--from", "iceberg", "--row-key", "id")
+    code, said = run("migrate", "t", file.parents[1], "--from", "iceberg", "--key", "id")
     assert (code, str(file) in said) == (2, True)
     (file.parent / "version-hint.text").write_text("1", "utf-8")
-    assert run("migrate", "t", file.parents[1], "--from", "iceberg", "--row-key", "id")[0] == 0
+    assert run("migrate", "t", file.parents[1], "--from", "iceberg", "--key", "id")[0] == 0
 
 
 def test_fewer_rows_than_the_source_says_are_not_added(run, tmp_path):
@@ -117,18 +117,18 @@ def test_fewer_rows_than_the_source_says_are_not_added(run, tmp_path):
     # The file of the lower partition lost a row.
     path = tmp_path / "t" / "data" / "partition_L" / "low.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    code, said = run("migrate", "r", "t", "--from", "sleeper", "--row-key", "device")
+    code, said = run("migrate", "r", "t", "--from", "sleeper", "--key", "device")
     assert (code, "gave 5 rows, and its metadata says 6" in said) == (3, True)
     assert ids(tmp_path, "r", "device") == []
 
 
 def test_rows_of_an_older_snapshot_and_approximate_counts(run, tmp_path):
     foreign.write_sleeper(tmp_path / "t", approximate=True)
-    assert run("migrate", "r", "t", "--from", "sleeper", "--row-key", "device", "--version", "7")[0] == 0
+    assert run("migrate", "r", "t", "--from", "sleeper", "--key", "device", "--version", "7")[0] == 0
     assert ids(tmp_path, "r", "device") == [*"abxyz"]
-    code, said = run("migrate", "s", "t", "--from", "sleeper", "--row-key", "device")
+    code, said = run("migrate", "s", "t", "--from", "sleeper", "--key", "device")
     assert (code, "the source has no exact count" in said) == (0, True)
-    code, said = run("migrate", "s", "t", "--from", "sleeper", "--row-key", "device", "--version", "8")
+    code, said = run("migrate", "s", "t", "--from", "sleeper", "--key", "device", "--version", "8")
     assert (code, "there are 7, 12" in said) == (4, True)
 
 
@@ -136,10 +136,10 @@ def test_a_file_of_another_size_than_the_log_says_is_refused(run, tmp_path):
     foreign.write_icedb(tmp_path / "t")
     path = tmp_path / "t" / "_data" / "d=2" / "c.parquet"
     path.write_bytes(path.read_bytes() + b"x")
-    code, said = run("migrate", "c", "t", "--from", "icedb", "--row-key", "user")
+    code, said = run("migrate", "c", "t", "--from", "icedb", "--key", "user")
     assert (code, "c.parquet has" in said) == (3, True)
     path.unlink()
-    assert "c.parquet has no bytes" in run("migrate", "c", "t", "--from", "icedb", "--row-key", "user")[1]
+    assert "c.parquet has no bytes" in run("migrate", "c", "t", "--from", "icedb", "--key", "user")[1]
 
 
 def test_columns_are_renamed_cast_and_left_out(run, tmp_path):
@@ -179,16 +179,16 @@ def test_a_value_that_a_field_cannot_keep_and_a_text_are_refused_by_name(run, tm
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("delta", "--from", "delta", "--row-key", "id", "--master", "local"), "add --spark"),
-        (("nothing", "--from", "hive", "--row-key", "id"), "no files below nothing"),
+        (("delta", "--from", "delta", "--key", "id", "--master", "local"), "add --spark"),
+        (("nothing", "--from", "hive", "--key", "id"), "no files below nothing"),
         (("delta", "--from", "hive"), "no table named 't'"),
-        (("delta", "--from", "delta", "--sort-key", "id"), "--sort-key needs --row-key"),
-        (("delta", "--from", "delta", "--row-key", "nope"), "nope"),
-        (("delta", "--from", "delta", "--row-key", "id", "--version", "x"), "--version x is not a number"),
-        (("delta", "--from", "delta", "--row-key", "id", "--version", "99"), "99"),
-        (("delta", "--from", "delta", "--row-key", "id", "--catalog", "c"), "--catalog goes with --from iceberg"),
-        (("delta", "--from", "icedb", "--row-key", "id"), "no files below delta/_log"),
-        (("delta", "--from", "sleeper", "--row-key", "id"), "no files below delta/statestore/snapshots"),
+        (("delta", "--from", "delta", "--sort-key", "id"), "--sort-key needs --key"),
+        (("delta", "--from", "delta", "--key", "nope"), "nope"),
+        (("delta", "--from", "delta", "--key", "id", "--version", "x"), "--version x is not a number"),
+        (("delta", "--from", "delta", "--key", "id", "--version", "99"), "99"),
+        (("delta", "--from", "delta", "--key", "id", "--catalog", "c"), "--catalog goes with --from iceberg"),
+        (("delta", "--from", "icedb", "--key", "id"), "no files below delta/_log"),
+        (("delta", "--from", "sleeper", "--key", "id"), "no files below delta/statestore/snapshots"),
     ],
 )
 def test_mistakes_are_reported(run, tmp_path, words, said):
@@ -217,7 +217,7 @@ def test_tasks_refuse_a_delta_table_with_renamed_columns_which_one_process_reads
                 column["name"] = {"name": "n"}.get(column["name"], column["name"])
             action["metaData"]["schemaString"] = json.dumps(schema)
     path.write_text("\n".join(map(json.dumps, actions)), "utf-8")
-    code, said = run("migrate", "t", "delta", "--from", "delta", "--row-key", "id")
+    code, said = run("migrate", "t", "delta", "--from", "delta", "--key", "id")
     assert code == 0, said
     assert ids(tmp_path, "t", "n") == [f"n{i}" for i in range(10)]
     source = SYSTEMS["delta"](SourceLocation("delta", lakebed.open(str(tmp_path / "lake")).storage))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime as dt
 import inspect
 import json
@@ -42,6 +43,23 @@ OWN_OF_LAKEBED = {
     lakebed.Schema: {"arrow_of", "codec", "dictionaries", "html", "order", "project", "returned"},
 }
 """Methods that other modules of Lakebed call, which pages need not show."""
+
+
+def test_messages_name_a_page_by_the_command_that_prints_it() -> None:
+    """A user of the wheel has no folder docs. Docstrings are for readers of the source, but those of commands."""
+    pages_named = re.compile(r"docs/[a-z-]+\.md")
+    help_text = (DOCS / "cli.md").read_text("utf-8")
+    found = [f"docs/cli.md: {line}" for line in help_text.splitlines()[6:] if pages_named.search(line)]
+    for path in sorted((DOCS.parent / "src").rglob("*.py")):
+        tree = ast.parse(path.read_text("utf-8"))
+        statements = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in statements:
+                found += [f"{path}: {named}" for named in pages_named.findall(node.value)]
+    # What the command itself takes, and the page on how the reference is made.
+    assert [
+        one for one in found if "doctor.py" not in one and "reference.py" not in one and "such as import" not in one
+    ] == []
 
 
 def test_every_public_name_and_method_is_shown_on_a_page():

@@ -55,7 +55,7 @@ def test_options_of_the_command_line_open_files_that_are_looked_at(
         assert main([*instance, *given, "schema", "infer", file]) == 0
         assert "born  date32[day]  1990-01-31" in capsys.readouterr().out
     assert main(["-i", f"{bucket}/lake", *given, "init"]) == 0
-    create = ["table", "create", "t", "--schema-from", file, "--row-key", "id"]
+    create = ["table", "create", "t", "--schema-from", file, "--key", "id"]
     assert main(["-i", f"{bucket}/lake", *given, *create]) == 0
 
 

@@ -102,7 +102,7 @@ def test_the_command_runs_on_the_master_that_it_is_given(sources, tmp_path, monk
 
     monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
     lake = lakebed.create(str(tmp_path / "lake"))
-    words = ["migrate", "t", sources["delta"], "--from", "delta", "--row-key", "id"]
+    words = ["migrate", "t", sources["delta"], "--from", "delta", "--key", "id"]
     assert main([*words, "--master", "local[1]"]) == 2
     assert "add --spark" in capsys.readouterr().err
     assert main([*words, "--spark", "--job-id", "one"]) == 0

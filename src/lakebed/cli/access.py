@@ -201,7 +201,7 @@ def create_role(
     """Create a role, for tokens and for the claims of an identity provider.
 
     With --where, only rows for which the predicate is true are visible. A role with --where, --hide or --mask is
-    read-only. Restrictions of several roles add up: docs/security.md.
+    read-only. Restrictions of several roles add up: `lakebed docs security`.
     """
     from lakebed.server.security import stored
     from lakebed.server.security.roles import Role, permission_named

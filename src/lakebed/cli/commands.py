@@ -140,7 +140,7 @@ _COMMANDS = (
     (
         "index list",
         "indexes:list_indexes",
-        "List a table's indexes, their columns, and the version of the table that each has.",
+        "List indexes, their columns, and the version of its table that each has.",
     ),
     ("index drop", "indexes:drop", "Drop an index; its table keeps its rows."),
     ("hook create", "hooks:create", "Notify a webhook or a command of the commits of a table."),
@@ -260,13 +260,13 @@ LAKEBED = Group(
     "lakebed",
     "Very large tables of keyed rows, as sorted Parquet files on object storage.",
     list(_groups_and_commands()),
-    epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints docs/import.md. Data go to stdout, "
+    epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints a page of the manual. Data go to stdout, "
     "messages to stderr.",
     params=[
         _flag("--version", "Show the version and exit.", _print_version),
         _flag(
             "--application",
-            "Show the file that spark-submit is to run (docs/clusters.md) and exit.",
+            "Show the file for spark-submit (`lakebed docs clusters`) and exit.",
             _print_application,
         ),
     ],

@@ -371,7 +371,7 @@ class PlannedChange:
     metavar="FILE",
     type=Path,
     shell_complete=completions.paths,
-    help="A declaration: .yaml, .json or .toml (docs/apply.md).",
+    help="A declaration: .yaml, .json or .toml (`lakebed docs apply`).",
 )
 @click.option("--plan", "plan_only", is_flag=True, help="Print the changes without making them.")
 @click.option(

@@ -169,7 +169,7 @@ def _java_check() -> Check:
         found = f"{java.version}, {java.home}"
         if with_spark:
             archived = "with" if archive_path(java).exists() else "without"
-            found += f", {archived} an archive of Spark's classes (docs/clusters.md)"
+            found += f", {archived} an archive of Spark's classes (`lakebed docs clusters`)"
         return Check("java", found)
     found = f"no Java {JAVA_VERSION_MIN} or later"
     if not with_spark:
@@ -355,7 +355,7 @@ def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
 def docs(cli: Invocation, *, page: str | None) -> None:
     """List the pages of the documentation, or print one.
 
-    The pages are those of this version, and need no network. Messages name them as docs/import.md.
+    The pages are those of this version, and need no network. Messages name them by this command.
     """
     folder = pages_folder()
     pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}

@@ -90,7 +90,7 @@ _SHARED = (
         "--config",
         metavar="FILE",
         shell_complete=completions.paths,
-        help="The configuration (docs/configuration.md). Default: LAKEBED_CONFIG.",
+        help="See `lakebed docs configuration`. Default: LAKEBED_CONFIG.",
     ),
     _shared(
         "--profile",
@@ -115,7 +115,7 @@ _SHARED = (
         metavar="URL",
         help=f"Commit through this service ({COMMIT_VIA_VARIABLE}, {TOKEN_VARIABLE}).",
     ),
-    _shared("--json", "as_json", is_flag=True, help="Print JSON (docs/cli-json.md); errors too."),
+    _shared("--json", "as_json", is_flag=True, help="Print JSON (`lakebed docs cli-json`); errors too."),
     _shared("-q", "--quiet", is_flag=True, help="No notes and no progress on stderr; only errors."),
     _shared("-v", "--verbose", "verbosity", count=True, help="Log operations to stderr; -vv: every step."),
     _shared("--log-format", type=click.Choice(["text", "json"]), help="Log lines as text or as JSON."),

@@ -193,7 +193,7 @@ def rewrite(
     The work runs on Spark, or with --in-process without it.
 
     Key ranges are given as to scan; by default all rows are considered. Files in which no row changes are kept. Older
-    versions and tags keep the original rows: docs/erasure.md.
+    versions and tags keep the original rows: `lakebed docs erasure`.
     """
     # DataFusion, which `verify` does not need.
     from lakebed.upkeep.rewrite.run import RewriteRequest, prepare

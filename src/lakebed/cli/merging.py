@@ -90,7 +90,7 @@ def filter_lines(document: dict[str, Any]) -> list[str]:
 @click.argument("name", metavar="NAME", type=KEY_WORD, help="The view's name.")
 @click.option("--source", metavar="TABLE", required=True, shell_complete=completions.tables, help="The source table.")
 @click.option("--select", metavar="SQL", required=True, help="A query over the table `source`.")
-@click.option("--row-key", metavar="A,B", multiple=True, required=True, help="Row key columns of the query.")
+@click.option("--key", "row_key", metavar="A,B", multiple=True, required=True, help="Row key columns of the query.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns of the query.")
 @merge_options
 def create_view(
@@ -107,7 +107,7 @@ def create_view(
 
     The query sees new rows as they come, in parts: it may filter, compute columns and group, and has no limit, window
     or join. With GROUP BY, --aggregate defines how the groups of several parts are combined: sum for a count. The view
-    is empty until `lakebed view refresh` (docs/views.md).
+    is empty until `lakebed view refresh` (`lakebed docs views`).
     """
     keys = options.names(row_key) or [], options.names(sort_key) or []
     view = cli.instance().create_view_table(

@@ -51,7 +51,7 @@ yes = click.option("--yes", is_flag=True, help="Do not ask.")
 
 def iceberg_catalogs(name: str, what: str) -> Decorator:
     """Return the option for catalogs to which tables are pushed, as the parameter ``catalogs``."""
-    text = f"{what}; may be repeated (docs/open.md)."
+    text = f"{what}; repeatable (`lakebed docs open`)."
     return click.option(name, "catalogs", metavar="CATALOG", multiple=True, help=text)
 
 

@@ -257,9 +257,9 @@ def tail(
 ) -> None:
     """Print what versions changed, and follow new ones.
 
-    One line for each row that was added or deleted, with the version and the kind of change (docs/changes.md): insert,
-    delete, update_before and update_after, or remove_range with the range as JSON. Versions come in order; in a version
-    removed ranges first, then rows in key order.
+    One line for each row that was added or deleted, with the version and the kind of change (`lakebed docs changes`):
+    insert, delete, update_before and update_after, or remove_range with the range as JSON. Versions come in order; in a
+    version removed ranges first, then rows in key order.
     """
     options.check_at_most_one({"--until": until, "--follow": follow})
     if follow and cli.out.row_format in BINARY:

@@ -245,7 +245,7 @@ _OPTIONS = {
     "--filter": "--where",
     "--force": "--yes",
     "--head": "--limit",
-    "--key": "--row-key",
+    "--row-key": "--key",
     "--lake": "--instance",
     "--max": "--to",
     "--min": "--from",

@@ -279,7 +279,7 @@ _OPTIONS = (
     click.option(
         "--iceberg-properties",
         type=_FILE,
-        help="Properties for Iceberg clients that may read all (docs/open.md).",
+        help="For Iceberg clients that read all (`lakebed docs open`).",
     ),
 )
 

@@ -73,7 +73,7 @@ def init(cli: Invocation, *, url: str | None, among_others: bool) -> None:
 @click.option(
     "--schema-from", metavar="FILE", shell_complete=completions.paths, help="Take columns and types from a data file."
 )
-@click.option("--row-key", "--key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
+@click.option("--key", "row_key", metavar="A,B", multiple=True, help="Row key columns, with --schema-from.")
 @click.option("--sort-key", metavar="C", multiple=True, help="Sort key columns, with --schema-from.")
 @reading_options
 @options.file("--split-points", "Keys to split the table at, one a line.")
@@ -101,7 +101,7 @@ def create(
     keys become values; those of CSV and JSON are detected, as `lakebed schema infer FILE` shows. Split points
     are keys at which the table is cut into partitions from the start: a text file of one key a line, its fields as in
     CSV. A key field of the type {"type": "date32", "generated": "cast(at as date)"} is computed for every row
-    (docs/import.md). --merge latest keeps one row a row key, the newest (docs/merging.md).
+    (`lakebed docs import`). --merge latest keeps one row a row key, the newest (`lakebed docs merging`).
     """
     options.check_one({"--schema": schema, "--schema-from": schema_from})
     if schema is not None:
@@ -123,9 +123,7 @@ def _schema_in(file: Path, *, keys_given: bool) -> lakebed.Schema:
     from lakebed.files.formats.input_file import read_text
 
     if keys_given:
-        raise Code.ARGUMENTS_CONFLICT(
-            "--row-key and --sort-key go with --schema-from; a schema file names its keys itself"
-        )
+        raise Code.ARGUMENTS_CONFLICT("--key and --sort-key go with --schema-from; a schema file names its keys itself")
     try:
         return lakebed.Schema.from_json(read_text(file))
     except UsageError as error:
@@ -138,7 +136,7 @@ def _inferred_schema(
     from lakebed.write.input_files import infer
 
     if not row_key:
-        raise Code.ARGUMENTS_CONFLICT("--schema-from needs --row-key: the columns of the row key")
+        raise Code.ARGUMENTS_CONFLICT("--schema-from needs --key: the columns of the row key")
     with inputs([file], store_of(cli, file)) as found:
         return schema_of(infer(found[0], reading), row_key, sort_key or [])
 

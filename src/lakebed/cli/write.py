@@ -100,9 +100,9 @@ def write(
     Takes Parquet, Arrow IPC, ORC, CSV, TSV and JSON; text may be compressed (gzip, zstd, bzip2, xz). All files
     become visible at once, or none. A repeat with the same --commit-id prints the first version. Columns that the table
     lacks are refused, or added as fields if its setting schema_growth is add. CSV is read as the table's types; its
-    form is detected unless given (docs/import.md): `lakebed schema infer FILE` shows it. With --key, a table that does
-    not exist is created from the columns of the files. --partial and --row-kind are for tables that merge by latest
-    (docs/merging.md).
+    form is detected unless given (`lakebed docs import`): `lakebed schema infer FILE` shows it. With --key, a table
+    that does not exist is created from the columns of the files. --partial and --row-kind are for tables that merge by
+    latest (`lakebed docs merging`).
     """
     operation = Operation.of(partial, row_kind)
     keys = Keys.of(key, sort_key, merge)
@@ -290,7 +290,7 @@ def import_rows(
     detected. All rows become visible at once, or none. A repeat with the same --job-id prints the first version. With
     --key, a table that does not exist is made of the columns of the files. Only Spark takes --select and these
     formats: query, whose source is a Spark SQL query, and avro, delta and iceberg, which need a connector. More about
-    formats, casts and rejected rows: docs/import.md.
+    formats, casts and rejected rows: `lakebed docs import`.
     """
     columns, casts, keys = _columns_of_fields(column), options.names(cast) or (), Keys.of(key, sort_key, merge)
     if STDIN in sources:
@@ -385,8 +385,10 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
     help="A folder or a URL; of Iceberg also a metadata file or a name.",
 )
 @click.option("--from", "system", type=click.Choice([*SYSTEMS]), required=True, help="The system that wrote it.")
-@click.option("--row-key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing.")
-@click.option("--sort-key", metavar="C", multiple=True, help="With --row-key: the sort key of the new table.")
+@click.option(
+    "--key", "row_key", metavar="A,B", multiple=True, help="Create the table, with this row key, if it is missing."
+)
+@click.option("--sort-key", metavar="C", multiple=True, help="With --key: the sort key of the new table.")
 @click.option("--column", metavar="FIELD=COLUMN", type=name_value, multiple=True, help=_COLUMN)
 @click.option("--cast", metavar="A,B", multiple=True, help="Fields that are also converted from or to text.")
 @click.option("--ignore", metavar="A,B", multiple=True, help="Columns of the source to ignore.")
@@ -416,7 +418,7 @@ def migrate(
 
     Runs in this process; for large tables with --in-process in worker processes, or with --spark on Spark. Rows that
     were deleted there are skipped, and columns are matched by name. The rows are counted against the source; all of
-    them become visible at once, or none. A repeat with the same --job-id adds nothing. See docs/migrate.md.
+    them become visible at once, or none. A repeat with the same --job-id adds nothing. See `lakebed docs migrate`.
     """
     within = launcher is not None and launcher.startswith("in-process")
     if spark and within:
@@ -426,13 +428,13 @@ def migrate(
     if catalog is not None and system != "iceberg":
         raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
     if sort_key and not row_key:
-        raise Code.ARGUMENTS_CONFLICT("--sort-key needs --row-key: together they are the keys of a new table")
+        raise Code.ARGUMENTS_CONFLICT("--sort-key needs --key: together they are the keys of a new table")
     instance = cli.instance()
     try:
         found: Table | None = instance.table(table)
     except NotFoundError as error:
         if not row_key:
-            advice = "to make it from the source, give --row-key A,B: its row key columns"
+            advice = "to make it from the source, give --key A,B: its row key columns"
             raise error.restated(f"{error.message}; {advice}") from error.__cause__
         found = None
     done = found.outcome(job_id) if found is not None and job_id is not None else None
@@ -447,7 +449,7 @@ def migrate(
     if found is None:
         found = instance.create_table(table, _schema_of_source(opened, chosen, *keys))
     elif row_key:
-        options.check_keys(found, *keys, option="--row-key")
+        options.check_keys(found, *keys, option="--key")
     if spark or within:
         with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
             report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)

@@ -199,7 +199,7 @@ def entry_missing(log: str, version: int) -> Error:
     """Return the error for an entry that should exist and does not."""
     return Code.ENTRY_MISSING(
         f"entry {version} of {log} is missing from the log; put back this entry alone, unchanged, from a copy (a "
-        "backup, an earlier version of the object), and overwrite nothing that is there: see docs/operations.md",
+        "backup, an earlier version of the object), and overwrite nothing that is there: see `lakebed docs operations`",
         log=log,
         version=version,
     )
@@ -210,7 +210,7 @@ def log_went_back(log: str, version: int) -> Error:
     return Code.LOG_WENT_BACK(
         f"the log of {log} went back: entry {version}, which was in it, is missing or is another one now (after a "
         "fail-over that lost commits, or a restored backup). Put back the lost entries from a copy, or give them up as "
-        "docs/operations.md says; nothing was changed",
+        "`lakebed docs operations` says; nothing was changed",
         log=log,
         version=version,
     )

@@ -270,7 +270,7 @@ def _reading(names: str, format: str) -> Iterator[None]:
         if "No FileSystem for scheme" in text or "S3AFileSystem not found" in text:
             raise Code.PACKAGE_MISSING(
                 f"Spark reads {format} itself, and this session cannot read {names}: for s3a:// start Spark with "
-                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (docs/import.md), or put the "
+                "--packages org.apache.hadoop:hadoop-aws of its Hadoop's version (`lakebed docs import`), or put the "
                 "files where all tasks can read them. Lakebed reads Parquet without a query, from s3:// too",
                 format=format,
                 source=names,

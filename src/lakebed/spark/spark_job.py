@@ -184,7 +184,7 @@ def spark_errors() -> Iterator[None]:
         if missing := _MISSING.search(text):
             raise Code.PACKAGE_MISSING(
                 f"the Python that runs Spark's tasks has no {missing[1]}: install lakebed and what it needs there, "
-                "or send it along (docs/clusters.md)",
+                "or send it along (`lakebed docs clusters`)",
                 module=missing[1],
             ) from error
         if _FULL.search(text):

@@ -128,7 +128,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
         known = {*_STORE_OPTIONS[scheme], *_CLIENT_OPTIONS}
         raise Code.OPTION_UNKNOWN(
             f"storage option {named!r} is not supported for {scheme}:// URLs{did_you_mean(named, known)} "
-            "(docs/storage.md)",
+            "(`lakebed docs storage`)",
             option=named,
         ) from error
     except (BaseError, ValueError) as error:

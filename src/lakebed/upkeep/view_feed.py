@@ -148,7 +148,7 @@ def nothing_new(what: str, fed: Table, source: Table, has: int, until: int) -> R
     if until < has:
         raise Code.LOG_WENT_BACK(
             f"{what} has version {has} of {source.name}, which is at version {until}: the log of the source went back "
-            "(docs/operations.md). Refresh it anew",
+            "(`lakebed docs operations`). Refresh it anew",
             log=source.id,
             version=has,
         )

@@ -76,7 +76,7 @@ def test_listings_have_the_records_of_their_documents(cli: Cli, table: str) -> N
 
 def test_a_cell_of_markdown_is_one_cell(cli: Cli, table: str, tmp_path: Path) -> None:
     pq.write_table(pa.table({"k": ["a|b\nc"]}), tmp_path / "odd.parquet")
-    cli("table", "create", "odd", "--schema-from", tmp_path / "odd.parquet", "--row-key", "k")
+    cli("table", "create", "odd", "--schema-from", tmp_path / "odd.parquet", "--key", "k")
     cli("write", "odd", tmp_path / "odd.parquet")
     assert cli("scan", "odd", "--format", "markdown").out.splitlines()[2] == r"| a\|b<br>c |"
 

@@ -84,7 +84,7 @@ WORDS: dict[str, list[str]] = {
     "restore": ["restore", "readings", "--to", "1", "--yes"],
     "table files": ["table", "files", "readings"],
     "table partitions": ["table", "partitions", "readings"],
-    "view create": ["view", "create", "rooms", "--source", "readings", "--select", "{query}", "--row-key", "place"],
+    "view create": ["view", "create", "rooms", "--source", "readings", "--select", "{query}", "--key", "place"],
     "view refresh": ["view", "refresh", "rooms"],
     "index create": ["index", "create", "by_reading", "--table", "merging", "--on", "reading"],
     "index refresh": ["index", "refresh", "by_place"],
@@ -134,7 +134,7 @@ def fail(table: lakebed.Table) -> None:
 
 
 QUERY = "SELECT place, reading FROM source"
-VIEW = ["view", "create", "rooms", "--source", "readings", "--select", QUERY, "--row-key", "place"]
+VIEW = ["view", "create", "rooms", "--source", "readings", "--select", QUERY, "--key", "place"]
 
 
 @pytest.fixture(scope="module")

@@ -65,7 +65,7 @@ def test_a_view_is_created_and_refreshed(cli, folder, url):
     cli("table", "create", "t", "--schema", folder / "schema.json")
     cli("write", "t", folder / "rows.parquet")
     query = "SELECT k, count(*) AS rows, max(n) AS n FROM source GROUP BY k"
-    words = ["--source", "t", "--select", query, "--row-key", "k", "--aggregate", "rows=sum", "--aggregate", "n=max"]
+    words = ["--source", "t", "--select", query, "--key", "k", "--aggregate", "rows=sum", "--aggregate", "n=max"]
     assert cli("view", "create", "v", *words).out == "created view v of table t; `lakebed view refresh v` feeds it\n"
     assert cli("view", "refresh", "v").out == "view v at version 2: 3 rows of t read; it has version 2\n"
     assert cli("get", "v", "a", "--json").lines == [{"k": "a", "rows": 2, "n": 2}]
@@ -82,5 +82,5 @@ def test_a_view_is_created_and_refreshed(cli, folder, url):
 def test_a_refresh_of_a_table_and_a_view_of_a_bad_query_are_refused(cli, folder):
     cli("table", "create", "t", "--schema", folder / "schema.json")
     assert "no view" in cli("view", "refresh", "t").err
-    ran = cli("view", "create", "v", "--source", "t", "--select", "SELECT k FROM source LIMIT 1", "--row-key", "k")
+    ran = cli("view", "create", "v", "--source", "t", "--select", "SELECT k FROM source LIMIT 1", "--key", "k")
     assert (ran.code, "LIMIT" in ran.err) == (2, True)

@@ -163,7 +163,7 @@ def test_a_schema_can_be_looked_at_saved_and_used(lake: Cli, users: Path, tmp_pa
     assert json.loads(ran.out) == schema
     (tmp_path / "schema.json").write_text(ran.out)
     assert lake("table", "create", "a", "--schema", tmp_path / "schema.json").code == 0
-    assert lake("table", "create", "b", "--schema-from", users, "--row-key", "id").code == 0
+    assert lake("table", "create", "b", "--schema-from", users, "--key", "id").code == 0
     assert "--key" in lake("schema", "infer", users, "--sort-key", "name").err
 
 

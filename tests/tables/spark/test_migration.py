@@ -25,7 +25,7 @@ def test_an_interrupt_ends_the_call_and_says_what_was_committed(tmp_path, monkey
     (tmp_path / "in" / "w=x").mkdir(parents=True)
     pq.write_table(pa.table({"k": ["a", "b"]}), tmp_path / "in" / "w=x" / "rows.parquet")
     monkeypatch.setenv("LAKEBED_INSTANCE", str(tmp_path / "lake"))
-    words = ["migrate", "t", str(tmp_path / "in"), "--from", "hive", "--row-key", "k", "--spark", "--job-id", "one"]
+    words = ["migrate", "t", str(tmp_path / "in"), "--from", "hive", "--key", "k", "--spark", "--job-id", "one"]
     for session, code in ((Interrupted, 130), (Session, 0)):
         monkeypatch.setattr(spark_executor, "active_session", session)
         assert main(words) == code

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
 
 _IMPOSSIBLE = "report this: no sequence of entries may lead here"
-_PUT_BACK = "put back these entries alone, unchanged, from a copy, and overwrite nothing: see docs/operations.md"
+_PUT_BACK = "put back these entries alone, unchanged, from a copy, and overwrite nothing: see `lakebed docs operations`"
 _REPAIRED_LATER = "nothing is lost: the log is read instead, and a later commit writes a new one"
 _FAILURES = (DamagedError, UnsupportedFormatError, StorageError)
 _EMPTY: Head[TableState] = Head(0, "", TABLE.empty)

@@ -271,7 +271,9 @@ def refused(error: BaseException, statement: str) -> Error:
         )
     if "only supports a single SQL statement" in text:
         return Code.SQL_INVALID("the text has several statements, separated by semicolons: give one at a time")
-    return Code.SQL_INVALID(f"cannot plan the query: {statement_reason(statement, text)} (docs/queries.md has the SQL)")
+    return Code.SQL_INVALID(
+        f"cannot plan the query: {statement_reason(statement, text)} (`lakebed docs queries` has the SQL)"
+    )
 
 
 def failed(error: BaseException) -> Error:

@@ -170,5 +170,5 @@ def unpacked(data: bytes) -> tuple[str, Any]:
     if package != PACKAGE:
         raise Code.REQUEST_INVALID("not a command, ticket or action of Flight SQL, which is what is spoken here")
     if name not in _CLASSES:
-        raise Code.REQUEST_INVALID(f"{name} of Flight SQL is not supported; docs/flight-sql.md lists what is")
+        raise Code.REQUEST_INVALID(f"{name} of Flight SQL is not supported; `lakebed docs flight-sql` lists what is")
     return name, parsed(name, found.value)

@@ -225,8 +225,8 @@ def _ahead(hook: Hook, delivered: int, table: Table, version: int) -> Error:
     """Return the error for a hook that has the events of versions which its table does not have."""
     return Code.LOG_WENT_BACK(
         f"hook {hook.id} has the events up to version {delivered}, and table {table.name} is at "
-        f"version {version}: its log went back (docs/operations.md). Remove the hook, and add it again with --since "
-        "and the last version that its receiver still wants to keep",
+        f"version {version}: its log went back (`lakebed docs operations`). Remove the hook, and add it again with "
+        "--since and the last version that its receiver still wants to keep",
         log=table.id,
         version=delivered,
     )

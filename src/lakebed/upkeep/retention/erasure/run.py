@@ -280,9 +280,15 @@ def _texts(table: Table, state: TableState) -> tuple[str, ...]:
     found = [f"{failures} records of failed calls, which quote values (lakebed history --failures)"] if failures else []
     found += [f"{rejected} rejected requests, whose reasons quote values (lakebed requests list)"] if rejected else []
     parts = sum(1 for _ in table.storage.list(parts_folder(table.id)))
-    found += [f"{parts} objects of the published table, which have bounds of columns (docs/open.md)"] if parts else []
+    found += (
+        [f"{parts} objects of the published table, which have bounds of columns (`lakebed docs open`)"] if parts else []
+    )
     indexes = len(state.indexes)
-    found += [f"{indexes} indexes, which have keys and values: report on each (docs/second-key.md)"] if indexes else []
+    found += (
+        [f"{indexes} indexes, which have keys and values: report on each (`lakebed docs second-key`)"]
+        if indexes
+        else []
+    )
     return tuple(found)
 
 
