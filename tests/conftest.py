@@ -34,6 +34,8 @@ PERSONAL |= {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 for _name in list(os.environ):
     if _name.startswith(("AWS_", "AZURE_", "GOOGLE_", "OTEL_")) or _name.lower() in PERSONAL:
         del os.environ[_name]
+# A test that shows something to a terminal shows it to this one; TERM=dumb has neither bars nor bold headings.
+os.environ["TERM"] = "xterm-256color"
 
 MARK_BY_FOLDER = {
     "cluster": pytest.mark.spark,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 import lakebed
-from examples.backup import Copy, backup, entries_in_order
+from lakebed.cli import main
 from lakebed.clock import random_token
+from lakebed.errors import Code
 from lakebed.storage import connect
+from lakebed.table.backup import InstanceCopy, backup, entries_in_order
 from lakebed.upkeep.retention.run import gc
-
-EXAMPLE = Path(__file__).parents[2] / "examples" / "backup.py"
+from tests.raising import raises
 
 
 def rows(first, count):
@@ -55,13 +53,13 @@ def test_a_copy_made_while_rows_are_written_is_whole(tmp_path, place):
             writer.join(0.01)
         for _ in range(2):
             before = table.version
-            assert backup(source, target) > 0
+            assert backup(lake, connect(target)) > 0
             check(target, before)
     finally:
         stop.set()
         writer.join()
     assert not [name for name in lake.tables() if lake.paused(name)]
-    backup(source, target)
+    backup(lake, connect(target))
     copy = lakebed.open(target)
     assert copy.tables() == lake.tables()
     assert copy.table("t").scan().read_all().equals(table.scan().read_all())
@@ -82,7 +80,7 @@ def test_checkpoints_that_a_collection_retains_meanwhile(tmp_path, monkeypatch):
     source, target = str(tmp_path / "lake"), str(tmp_path / "copy")
     table = lakebed.create(source).create_table("t", lakebed.Schema({"k": "int64"}), settings={"log_s": 0})
     table.write(rows(0, 10))
-    copy_logs = Copy._copy_logs
+    copy_logs = InstanceCopy._copy_logs
 
     def retained_before_and_after(copy, folder):
         if folder == "catalog":
@@ -97,20 +95,71 @@ def test_checkpoints_that_a_collection_retains_meanwhile(tmp_path, monkeypatch):
         table.log.retain_checkpoint()
         return None
 
-    monkeypatch.setattr(Copy, "_copy_logs", retained_before_and_after)
-    Copy(connect(source), connect(target)).run()
+    monkeypatch.setattr(InstanceCopy, "_copy_logs", retained_before_and_after)
+    InstanceCopy(connect(source), connect(target)).run()
     table.log.wait_for_checkpoint()
     check(target, before=table.version - 1)
     assert lakebed.open(target).table("t").count().rows == 30
 
 
-def test_the_example_says_how_much_it_copied(tmp_path):
-    lake = lakebed.create(str(tmp_path / "lake"))
+def command(capsys, *words):
+    """The exit code, and what the command prints."""
+    code = main(list(words))
+    said = capsys.readouterr()
+    return code, said.out + said.err
+
+
+def test_a_backup_is_verified_adds_what_is_new_and_is_restored_into_an_empty_place(tmp_path, capsys):
+    source, copy, restored = (str(tmp_path / name) for name in ("lake", "copy", "restored"))
+    lake = lakebed.create(source)
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}))
+    table.write(rows(0, 3))
+    code, said = command(capsys, "-i", source, "backup", "create", copy)
+    assert (code, "objects copied; 1 table verified" in said) == (0, True), said
+    table.write(rows(3, 2))
+    assert command(capsys, "-i", source, "backup", "create", copy)[0] == 0
+    assert not lake.paused("t"), "collection goes on in the original"
+    code, said = command(capsys, "-i", restored, "backup", "restore", copy)
+    assert (code, "1 table verified" in said) == (0, True), said
+    again = lakebed.open(restored)
+    assert again["t"].count().rows == 5
+    assert not again.paused("t"), "and in what was restored"
+    again["t"].write(rows(5, 1))
+    code, said = command(capsys, "-i", restored, "backup", "restore", copy)
+    assert (code, "restore into an empty place" in said) == (2, True), said
+
+
+def test_a_restore_that_was_interrupted_goes_on(tmp_path, capsys):
+    source, copy, restored = (str(tmp_path / name) for name in ("lake", "copy", "restored"))
+    lake = lakebed.create(source)
     lake.create_table("t", lakebed.Schema({"k": "int64"})).write(rows(0, 3))
-    command = [sys.executable, EXAMPLE, str(tmp_path / "lake"), str(tmp_path / "copy")]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert ran.stdout.endswith(" objects copied\n")
-    assert lakebed.open(str(tmp_path / "copy")).table("t").count().rows == 3
+    backup(lake, connect(copy))
+    backed_up, half = connect(copy), connect(restored)
+    for found in sorted(backed_up.list(""), key=lambda one: one.name)[:3]:
+        half.create(found.name, backed_up.get(found.name))
+    assert command(capsys, "-i", restored, "backup", "restore", copy)[0] == 0
+    assert lakebed.open(restored)["t"].count().rows == 3
+
+
+def test_a_copy_that_was_written_is_reported(tmp_path, capsys):
+    """Its log has an entry of its own, which the next one of the original does not follow."""
+    source, copy = str(tmp_path / "lake"), str(tmp_path / "copy")
+    table = lakebed.create(source).create_table("t", lakebed.Schema({"k": "int64"}))
+    table.write(rows(0, 3))
+    assert command(capsys, "-i", source, "backup", "create", copy)[0] == 0
+    lakebed.open(copy)["t"].write(rows(7, 1))
+    for first in (3, 6):
+        table.write(rows(first, 3))
+    code, said = command(capsys, "-i", source, "backup", "create", copy)
+    assert code == 3, said
+    assert lakebed.open(source)["t"].count().rows == 9
+
+
+def test_a_log_in_a_database_is_backed_up_there_first(tmp_path):
+    log = f"memory://{random_token()}"
+    lake = lakebed.create(str(tmp_path / "lake"), log_url=log)
+    with raises(Code.ARGUMENT_INVALID):
+        backup(lake, connect(tmp_path / "copy"))
 
 
 def test_a_listing_that_missed_an_entry_ends_there():

@@ -27,7 +27,7 @@ RUN = {
     "docs/import.md": 4,
     "docs/jobs.md": 6,
     "docs/migrate.md": 3,
-    "docs/operations.md": 2,
+    "docs/operations.md": 3,
     "docs/security.md": 3,
     "docs/service.md": 2,
     "docs/settings.md": 5,
@@ -83,7 +83,13 @@ def test_the_command_lines_of_a_guide_run(
     found = list(lines_here(page))
     hook = ""
     for line, words in found:
-        here = {"/tmp/lake-first": "lake", "/tmp/lake": "lake", "/backup/lake": "lake", A_HOOK: hook}
+        here = {
+            "/tmp/lake-first": "lake",
+            "/tmp/lake": "lake",
+            "/backup/lake": "copy",
+            "/tmp/restored": "restored",
+            A_HOOK: hook,
+        }
         code = main([here.get(word, word) for word in words])
         printed = capsys.readouterr()
         assert code == 0, f"{page}:{line}: lakebed {' '.join(words)}\n{printed.out}{printed.err}"

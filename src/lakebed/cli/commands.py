@@ -79,6 +79,7 @@ _GROUPS = {
     "access-key": "Create, list and drop access keys for the object gateway.",
     "role": "Create, list and drop roles: permissions, row filters, hidden and masked columns.",
     "jobs": "List jobs, how far they are and how they ended; try parked ones again.",
+    "backup": "Copy an instance while it is used, and copy it back.",
     "query": "Have a service run queries in the background, and fetch their rows.",
     "config": "Show the configuration: instances and profiles by name, and the values in force.",
 }
@@ -221,6 +222,8 @@ _COMMANDS = (
         "jobs:drop_query",
         "Drop a query: cancel one that runs, delete one that has ended, with its rows.",
     ),
+    ("backup create", "backup:create", "Copy the instance, while it is used, to another place; again: what is new."),
+    ("backup restore", "backup:restore", "Copy a backup to the place of --instance, which is empty."),
     ("history", "versions:history", "List what happened to a table, newest first."),
     ("erase-report", "integrity:erase_report", "List every object that still holds such rows, or their keys."),
     ("verify", "integrity:verify", "Check a table: its log, its files and, if asked, every row."),

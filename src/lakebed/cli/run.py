@@ -187,7 +187,7 @@ def _prepare_streams() -> None:
 WORDS = {
     "analyze": "status",
     "append": "write",
-    "backup": "docs operations",
+    "copy": "backup create",
     "branch": "tag create",
     "cat": "scan",
     "changes": "tail",
@@ -211,6 +211,7 @@ WORDS = {
     "purge": "gc",
     "put": "write",
     "read": "scan",
+    "restore-backup": "backup restore",
     "rollback": "restore",
     "scrub": "verify",
     "select": "sql",

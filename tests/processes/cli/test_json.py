@@ -49,6 +49,8 @@ WORDS: dict[str, list[str]] = {
     "table pause": ["table", "pause", "readings", "compaction"],
     "table resume": ["table", "resume", "readings"],
     "table alter": ["table", "alter", "strict", "--widen", "count", "int64"],
+    "backup create": ["backup", "create", "{empty}"],
+    "backup restore": ["-i", "{empty}", "backup", "restore", "{url}"],
     "hook create": ["hook", "create", "readings", "--url", "http://127.0.0.1:9/"],
     "hook list": ["hook", "list"],
     "hook drop": ["hook", "drop", "{hook}"],
@@ -196,7 +198,7 @@ def test_the_output_has_the_documented_shape(
     shutil.copytree(lake, url)
     if command == "view refresh":
         assert cli(*VIEW).code == 0
-    words = [word.format(**given, token=random_token(), empty=f"{url}-out") for word in WORDS[command]]
+    words = [word.format(**given, token=random_token(), url=url, empty=f"{url}-out") for word in WORDS[command]]
     ran = cli("--json", *words)
     assert ran.code == 0, ran.err
     documents = ran.lines

@@ -630,7 +630,7 @@ def test_a_round_over_all_tables_fails_if_a_table_was_not_published(cli: Cli, ur
     for _ in range(2):
         table.write([{"id": 1, "n": 1}])
     ran = cli("maintain", "--all", "--in-process")
-    assert (ran.code, "table sums: not published: " in ran.err) == (2, True), "nobody reads what a cron job prints"
+    assert (ran.code, "table sums: not published: " in ran.err) == (2, True), "what a cron job prints is not read"
 
 
 def test_a_round_over_all_tables_prints_each_error_once_with_its_table(cli: Cli, table: str, url: str) -> None:

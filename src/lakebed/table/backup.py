@@ -1,11 +1,9 @@
-"""Copies an instance while it is used: a backup that opens like any instance, anywhere.
-
-    python examples/backup.py s3://bucket/lake /backup/lake
+"""Copies an instance while it is used: a backup that opens like any instance, anywhere; and the way back.
 
 The copy has every table as it was at some moment between the start and the end; tables are consistent each, not with
-one another. Run again with the same target, it copies what is new: objects never change, but for a few small ones. A
-copy back is the restore: into an empty place, then ``lakebed verify TABLE --deep``. Garbage collection is paused while
-the copy is made, and so it is in the copy: end that by ``lakebed table resume TABLE gc``.
+one another. Run again with the same target, it copies what is new: objects never change, but for a few small ones.
+Nothing else may write to the copy, whose logs would no longer be those of the original. Garbage collection is paused
+while the copy is made, and so it is in the copy, until :func:`restore` ends that in what it made.
 
 Why it is consistent: an object is copied before those that refer to it could have been made, in reverse. Checkpoints
 come first, so the log, copied later, goes at least as far; the catalog's log before those of tables, so that each table
@@ -14,24 +12,28 @@ may retain a checkpoint meanwhile, and then truncate the log up to it: that chec
 version that the copied log does not have.
 
 A log in a database (``log_url``) is backed up with the database's own tools, before the data.
+
+Core types: :class:`InstanceCopy`, :class:`BackupReport`. Errors: UsageError for a log elsewhere, or a target with other
+objects; DamagedError for a copy that is not whole; those of both stores.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
-import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import lakebed
-from lakebed.storage import connect
+from lakebed.errors import Code, NotFoundError
+from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
-    from lakebed.storage import Storage
+    from lakebed.storage.contract import Storage
+    from lakebed.table.instance import Instance
 
 REPLACED = re.compile(r".*/(manifest\.ndjson|log-start[^/]*)|jobs/.*")
 """Objects that change; all others are written once."""
@@ -45,22 +47,81 @@ CHECKPOINT = re.compile(r"(.*)/checkpoints/(latest|\d{20})/.*")
 """An object of the newest checkpoint, or of one that is retained, by its version."""
 
 
-def backup(source_url: str, target_url: str) -> int:
+@dataclass(frozen=True, slots=True)
+class CopiedTable:
+    """A table of a copy, and the version that the copy has."""
+
+    table: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupReport:
+    """What was copied, and the tables of the copy, each of which was verified."""
+
+    url: str
+    objects: int
+    tables: tuple[CopiedTable, ...]
+
+    @property
+    def summary(self) -> str:
+        """The result as a sentence."""
+        return f"{count_text(self.objects, 'object')} copied; {count_text(len(self.tables), 'table')} verified"
+
+
+def backup(lake: Instance, target: Storage) -> int:
     """Copy what the target does not have; returns the number of objects that were copied."""
-    lake = lakebed.open(source_url)
     if lake.log_url is not None:
-        raise SystemExit(f"the log is in {lake.log_url}: back that up first, and then copy the data with any tool")
-    collected = [name for name in lake.tables() if "gc" not in lake.paused(name)]
-    for name in collected:
+        raise Code.ARGUMENT_INVALID(
+            f"the log is in {lake.log_url}: back that up first by the tools of the database, then copy the data with "
+            "any tool for files or buckets"
+        )
+    with _collections_paused(lake):
+        return InstanceCopy(lake.storage, target).run()
+
+
+@contextmanager
+def _collections_paused(lake: Instance) -> Iterator[None]:
+    paused = [name for name in lake.tables() if "gc" not in lake.paused(name)]
+    for name in paused:
         lake.pause(name, "gc")
     try:
-        return Copy(connect(source_url), connect(target_url)).run()
+        yield
     finally:
-        for name in collected:
-            lake.resume(name, "gc")
+        for name in paused:
+            with suppress(NotFoundError):
+                lake.resume(name, "gc")
 
 
-class Copy:
+def restore(source: Storage, target: Storage) -> int:
+    """Copy a backup to an empty place, or go on with that; returns the number of objects that were copied."""
+    known = {found.name for found in source.list("")}
+    other = next((found.name for found in target.list("") if found.name not in known), None)
+    if other is not None:
+        raise Code.FOLDER_NOT_EMPTY(
+            f"{target.url} has objects that the backup does not have, such as {other}: restore into an empty place",
+            folder=target.url,
+        )
+    return InstanceCopy(source, target).run()
+
+
+def verified(copy: Instance) -> tuple[CopiedTable, ...]:
+    """Return the tables of a copy. Raises DamagedError for one whose log or files are not whole."""
+    found = []
+    for name in copy.tables():
+        table = copy.table(name)
+        report = table.verify(files=True)
+        if not report.sound:
+            raise Code.TABLE_DAMAGED(
+                f"the copy at {copy.url} is not whole: table {name}: {report.findings[0].what}; has something else "
+                "written there? Copy to an empty place",
+                table=name,
+            )
+        found.append(CopiedTable(name, table.version))
+    return tuple(found)
+
+
+class InstanceCopy:
     """A copy under way."""
 
     def __init__(self, source: Storage, target: Storage) -> None:
@@ -117,7 +178,7 @@ class Copy:
             return
         # A collection that had begun may delete an object after it was listed: nothing in the copy needs it.
         with (
-            suppress(lakebed.NotFoundError),
+            suppress(NotFoundError),
             self._source.fetch(name) as path,
             tempfile.TemporaryDirectory() as folder,
         ):
@@ -137,9 +198,3 @@ def entries_in_order(names: Iterable[str]) -> list[str]:
             last[log] = version
         kept.append(name)
     return kept
-
-
-if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        raise SystemExit(__doc__)
-    print(f"{backup(*sys.argv[1:])} objects copied")
