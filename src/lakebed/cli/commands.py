@@ -263,8 +263,7 @@ LAKEBED = Group(
     "lakebed",
     "Very large tables of keyed rows, as sorted Parquet files on object storage.",
     list(_groups_and_commands()),
-    epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints a page of the manual. Data go to stdout, "
-    "messages to stderr.",
+    epilog="`lakebed COMMAND --help` says more; `lakebed docs import` prints a page of the manual.",
     params=[
         _flag("--version", "Show the version and exit.", _print_version),
         _flag(
