@@ -39,7 +39,7 @@ OWN_OF_LAKEBED = {
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
     | {"location", "log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes"}
     | {"storage", "table_ids"}
-    | {"take_catalog_ahead", "tracker", "unnamed", "unnamed_logs"},
+    | {"register_new", "take_catalog_ahead", "tracker", "unnamed", "unnamed_logs"},
     lakebed.Schema: {"arrow_of", "codec", "dictionaries", "html", "order", "project", "returned"},
 }
 """Methods that other modules of Lakebed call, which pages need not show."""

@@ -538,7 +538,7 @@ MISSING = {
 INNER = {
     # What the pipeline and the service themselves use.
     "base_state", "catalog", "catalog_changes", "catalog_log", "commit", "commit_service", "fence_creations", "id",
-    "known_tables", "layout", "location", "log", "log_of", "log_url", "opened", "reader", "release",
+    "known_tables", "layout", "location", "log", "log_of", "log_url", "opened", "reader", "register_new", "release",
     "settings_in_force", "snapshot_named", "sql_engine", "sql_pool_bytes", "state", "storage", "storage_options",
     "table_ids", "take_catalog_ahead", "tracker", "try_commit", "unnamed", "unnamed_logs",
 }  # fmt: skip

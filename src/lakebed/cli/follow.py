@@ -56,7 +56,7 @@ def follow(
     """Apply the changes of a PostgreSQL database to tables, exactly once.
 
     Tables are created with the columns and the primary key of the source, and begin with a snapshot. Runs until Ctrl-C,
-    or with --until-caught-up. See docs/follow.md.
+    or with --until-caught-up. `lakebed docs follow` says more.
     """
     name = check_name(default_name(source) if name is None else name)
     pairs = [(there, here or there.rpartition(".")[2]) for there, _, here in (one.partition("=") for one in tables)]

@@ -80,8 +80,8 @@ def sql(
     """Run SQL: print the rows of a query, or change tables; or prompt.
 
     The dialect is DataFusion's. INSERT, UPDATE, DELETE, MERGE, CREATE, ALTER, DROP and TRUNCATE are one commit each,
-    and print the count of their rows (docs/sql-writes.md). Conditions on a prefix of the row key are pushed down. To
-    read an old version of a table, append a version, a tag or a time: FROM flights@12, flights@audited,
+    and print the count of their rows (`lakebed docs sql-writes`). Conditions on a prefix of the row key are pushed
+    down. To read an old version of a table, append a version, a tag or a time: FROM flights@12, flights@audited,
     "flights@2026-01-31T12:00:00Z". Names are case-sensitive, and need double quotes unless they are plain words:
     "my-table". Rows have no order without ORDER BY. A --param is a number, true, false or null, or otherwise a text,
     also in double quotes: --param '"7"'. SHOW TABLES, DESCRIBE, SUMMARIZE, EXPLAIN ANALYZE and information_schema are

@@ -45,7 +45,7 @@ def type_of_words(text: str) -> pa.DataType:
     except Error as error:
         raise Code.TYPE_UNSUPPORTED(
             f"no type {words[:60]!r}: write one of SQL, such as BIGINT, DOUBLE, VARCHAR, BOOLEAN, DATE, TIMESTAMP, "
-            f"DECIMAL(10, 2) or BIGINT[], or of docs/schemas.md, such as uuid or list<string>"
+            f"DECIMAL(10, 2) or BIGINT[], or of `lakebed docs schemas`, such as uuid or list<string>"
         ) from error
 
 

@@ -124,7 +124,7 @@ class StatementParser:
         raise self._error(f"{found} {self._place()} is not supported: {remedy}")
 
     def _error(self, text: str) -> Error:
-        return Code.SQL_INVALID(f"{text} (docs/sql-writes.md has the statements)")
+        return Code.SQL_INVALID(f"{text} (`lakebed docs sql-writes` has the statements)")
 
     def _place(self, token: Token | None = None) -> str:
         one = token or self.next

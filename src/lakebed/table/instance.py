@@ -189,7 +189,7 @@ class Instance(TableNames[Table]):
         check_flag("if_not_exists", if_not_exists)
         created = new_table(clock.new_id(), schema, split_points, {} if settings is None else settings, merge)
         try:
-            return self.register(name, created, online=online)
+            return self.register_new(name, created, online=online)
         except ExistsError:
             if not if_not_exists:
                 raise
@@ -224,7 +224,7 @@ class Instance(TableNames[Table]):
         created = new_view(
             clock.new_id(), self.table(source).state(), select, row_key=row_key, sort_key=sort_key, **options
         )
-        return self.register(name, created)
+        return self.register_new(name, created)
 
     def create_index(
         self,
@@ -255,7 +255,7 @@ class Instance(TableNames[Table]):
         check_index_fields(on, include)
         source = self.table(table)
         created, added = new_index(clock.new_id(), source.state(), on, {} if settings is None else settings)
-        index = self.register(name, created)
+        index = self.register_new(name, created)
         try:
             source.commit(added)
         except Error:
@@ -594,7 +594,7 @@ class Instance(TableNames[Table]):
             decode_change(document) for stored in self._catalog.newest_first() for document in stored.entry.documents
         )
 
-    def register(
+    def register_new(
         self, name: str, created: CreateTable, *, online: bool = True, fill: Callable[[Table], Any] | None = None
     ) -> Table:
         """Create a table, and register its name; before, ``fill`` writes the rows that it has from the start."""

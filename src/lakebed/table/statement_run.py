@@ -399,7 +399,7 @@ def _create_table_as(
             add(table, RowInput.of_batches(rows.schema, batches()), Write(commit_id))
 
         try:
-            table = instance.register(statement.table, created, fill=fill)
+            table = instance.register_new(statement.table, created, fill=fill)
         except ExistsError:
             # Another process was quicker, perhaps with the same commit id.
             if (found := _made_before(instance, statement, commit_id)) is not None:
@@ -472,8 +472,8 @@ def _mode(text: Any) -> MergeMode:
         document = None
     if not isinstance(document, dict):
         raise Code.MERGE_MODE_INVALID(
-            f"merge = {str(text)!r}: must be {', '.join(map(repr, _MODES))}, or a document of docs/merging.md such as "
-            '\'{"mode": "aggregate", "functions": {"n": "sum"}}\''
+            f"merge = {str(text)!r}: must be {', '.join(map(repr, _MODES))}, or a document (`lakebed docs merging`) "
+            'such as \'{"mode": "aggregate", "functions": {"n": "sum"}}\''
         )
     return mode_of(document)
 

@@ -69,7 +69,7 @@ def check_reads(text: str) -> None:
     if beginning in BEGINNINGS:
         raise Code.SQL_READ_ONLY(
             f"only queries are run here, and {beginning.upper()} changes tables: run it with Instance.execute "
-            "(docs/sql-writes.md)"
+            "(`lakebed docs sql-writes`)"
         )
     if beginning in REFUSED:
         raise Code.SQL_READ_ONLY(f"only SQL that reads is supported, not {beginning.upper()}: {REFUSED[beginning]}")
