@@ -257,7 +257,7 @@ def test_every_read_of_a_table_is_restricted_or_refused():
     ours = {name for name in dir(RestrictedTable) if not name.startswith("_")}
     assert ours == {
         "version", "schema", "snapshot", "at", "pin", "get", "get_many", "scan", "count", "sample", "prefixes",
-        "to_arrow", "to_pandas", "to_polars", "changes", "explain", "files", "partitions",
+        "to_arrow", "to_pandas", "to_polars", "changes", "explain", "files", "partitions", "columns", "head",
     }  # fmt: skip
 
 
