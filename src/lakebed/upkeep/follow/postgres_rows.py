@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from lakebed.upkeep.follow.target import ChangeTarget
 
 ROWS_MAX = 16_384
-"""Rows are converted when there are so many of them, or when a batch ends."""
+"""Rows are converted this many at a time; at the end of a batch, the rest."""
 
 Reject = Callable[[str, Mapping[str, str | None], Mapping[str, str | None]], None]
 """Takes the reason of a dead letter, its key, and the row as it came."""
