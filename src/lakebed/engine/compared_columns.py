@@ -57,11 +57,6 @@ def compared_name(tokens: Sequence[Token], opening: int, at: int) -> range | Non
     return None if start is None else _name_at(tokens, _before_not(tokens, start - 1))
 
 
-def name_of_token(token: Token) -> str:
-    """Return the name in a word or a quoted name."""
-    return token.text[1:-1].replace('""', '"') if token.kind == "quoted" else token.text
-
-
 def _before_operator(tokens: Sequence[Token], at: int) -> int:
     """Return the index before the comparison that ends at this index; this index if there is none."""
     if at >= 2 and tokens[at].says("from") and tokens[at - 1].says("distinct"):

@@ -79,7 +79,7 @@ class _Scanner:
         if token.kind == "word" and self.before.text != ".":
             yield from self._word(token)
         elif token.kind == "quoted":
-            yield Mark(Kind.NAME, token, token.text[1:-1].replace('""', '"'))
+            yield Mark(Kind.NAME, token, token.name)
         elif token.kind == "sign":
             yield from self._sign(token)
         if token.text != "." and self.before.text != ".":

@@ -138,11 +138,7 @@ class StatementParser:
         """Read a name, and return it without its quotes."""
         if self.next is None or self.next.kind not in ("word", "quoted"):
             self.fail(what)
-        token = self.take()
-        if token.kind == "word":
-            return token.text
-        quote = token.text[0]
-        return token.text[1:-1].replace(quote * 2, quote)
+        return self.take().name
 
     def table(self) -> str:
         """Read the name of a table or an index, which may be qualified as information_schema says."""
@@ -349,7 +345,7 @@ class StatementParser:
         token = self.take()
         match token.kind:
             case "text":
-                return token.text[1:-1].replace("''", "'")
+                return token.content
             case "number":
                 return minus * int(token.text)
             case "decimal":

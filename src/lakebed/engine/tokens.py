@@ -42,6 +42,17 @@ class Token(NamedTuple):
         """The position after it."""
         return self.start + len(self.text)
 
+    @property
+    def name(self) -> str:
+        """The name that it is, without its quotes; any other token as it is written."""
+        quote = self.text[0]
+        return self.text[1:-1].replace(quote * 2, quote) if self.kind == "quoted" else self.text
+
+    @property
+    def content(self) -> str:
+        """What a text between single quotes says."""
+        return self.text[1:-1].replace("''", "'")
+
     def says(self, text: str) -> bool:
         """Return whether it is this lower-case word or sign, in any case."""
         return self.text.lower() == text

@@ -146,7 +146,7 @@ class _Argument:
         """Its text, if it is one that is written out, without escapes, which would hide what it is."""
         if self.token is None or self.token.kind != "text":
             return None
-        return self.token.text[1:-1].replace("''", "'")
+        return self.token.content
 
 
 @dataclass(slots=True)
@@ -293,7 +293,7 @@ _GROWING: dict[str, Callable[[Sequence[_Argument]], ValueSize]] = {
 
 
 def _name_of(token: Token) -> str:
-    return (token.text[1:-1] if token.kind == "quoted" else token.text).lower()
+    return token.name.lower()
 
 
 class _SizePass:

@@ -212,16 +212,11 @@ def _closing(tokens: Sequence[Token]) -> int:
 
 def _joined_key(side: Sequence[Token], statement: MergeStatement, schema: Schema) -> str | None:
     """Return the key field that an expression is, of the target; None if it is another."""
-    names = [_unquoted(one) for one in side]
-    match names:
+    match [one.name for one in side]:
         case [table, ".", name] if table == statement.alias and name in schema.row_key_names:
             return name
         case _:
             return None
-
-
-def _unquoted(token: Token) -> str:
-    return token.text[1:-1].replace(token.text[0] * 2, token.text[0]) if token.kind == "quoted" else token.text
 
 
 def _is_name(text: str) -> bool:
@@ -278,7 +273,7 @@ def _values(clause: MergeClause, joined: dict[str, str], statement: MergeStateme
 
 def _are_same(text: str, other: str, alias: str) -> bool:
     def plain(expression: str) -> list[str]:
-        names = [_unquoted(token) for token in tokens_of(expression)]
+        names = [token.name for token in tokens_of(expression)]
         return names[2:] if names[:2] == [alias, "."] else names
 
     return plain(text) == plain(other)

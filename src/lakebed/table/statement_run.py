@@ -166,7 +166,7 @@ class _InsertedRows:
     def _batches(self, rows: Any, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for batch in rows:
             self.counted += batch.num_rows
-            yield pa.RecordBatch.from_arrays(batch.columns, schema=renamed(batch.schema, names))
+            yield batch.rename_columns(names)
 
 
 def _check_columns(found: pa.Schema, names: Sequence[str], statement: statements.InsertStatement) -> None:
@@ -306,7 +306,7 @@ class _FoundRows:
         codec, keys = snapshot.schema.codec, list(snapshot.schema.row_key_names)
         for batch in found:
             self.counted += batch.num_rows
-            rows = pa.RecordBatch.from_arrays(batch.columns, schema=renamed(batch.schema, names))
+            rows = batch.rename_columns(names)
             if not self._reads_itself:
                 guards.add(codec.encode_columns(rows.select(keys)).to_pylist())
             yield rows
@@ -528,8 +528,5 @@ def _names(text: str, table: str) -> bool:
     for token in tokens_of(text):
         if before == table and token.text != ".":
             return True
-        before = token.text
-        if token.kind == "quoted":
-            before = before[1:-1].replace('""', '"')
-        before = before.partition("@")[0].removesuffix("$raw")
+        before = token.name.partition("@")[0].removesuffix("$raw")
     return before == table

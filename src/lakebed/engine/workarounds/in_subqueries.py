@@ -22,7 +22,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from lakebed.engine.compared_columns import name_of_token
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code, Error
 
@@ -235,7 +234,7 @@ class _Statement:
         return False
 
     def _names(self, start: int, end: int) -> set[str]:
-        return {name_of_token(token) for token in self._tokens[start:end] if token.kind in ("word", "quoted")}
+        return {token.name for token in self._tokens[start:end] if token.kind in ("word", "quoted")}
 
     def _queries_of_with(self) -> Iterator[str]:
         """Return the names before AS and a parenthesis: ``q AS (SELECT …)``, ``q (a, b) AS (SELECT …)``."""
@@ -243,7 +242,7 @@ class _Statement:
         for at in range(1, len(tokens) - 1):
             if tokens[at].says("as") and tokens[at + 1].text == "(":
                 name = self._openings.get(at - 1, at - 1) - 1 if tokens[at - 1].text == ")" else at - 1
-                yield name_of_token(tokens[name])
+                yield tokens[name].name
 
     def written(self, memberships: Sequence[_Membership]) -> str:
         """Return the text with these as comparisons."""
@@ -268,7 +267,7 @@ class _Statement:
         tokens = self._tokens
         around = self._names_around(one)
         for at in range(one.opening + 1, one.closing):
-            name = name_of_token(tokens[at])
+            name = tokens[at].name
             of_from = any(map(tokens[at - 1].says, ("from", "join", ",")))
             if of_from and name in self._tables and name in around and not self._has_alias(at):
                 raise Code.SQL_INVALID(

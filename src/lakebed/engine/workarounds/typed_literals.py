@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from lakebed.engine.compared_columns import compared_name, name_of_token, openings
+from lakebed.engine.compared_columns import compared_name, openings
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.engine.workarounds.opaque_casts import HIDING
 from lakebed.model.moments import PER_SECOND
@@ -162,7 +162,7 @@ def _column_of(constant: _Constant) -> str | None:
     """Return the column that a name without a qualifier means in WHERE or ON, if no query is around."""
     if constant.keyword not in ("where", "on") or len(constant.name) > 1:
         return None
-    return name_of_token(constant.name[0])
+    return constant.name[0].name
 
 
 def _constants(text: str, schemas: Iterable[pa.Schema]) -> Iterator[_Constant]:
@@ -233,7 +233,7 @@ def _type_in(schema: pa.Schema, name: Sequence[Token]) -> pa.DataType | None:
     for token in name:
         if token.text == ".":
             continue
-        kind = next((field.type for field in fields if field.name == name_of_token(token)), None)
+        kind = next((field.type for field in fields if field.name == token.name), None)
         if kind is None:
             return None
         fields = kind if pa.types.is_struct(kind) else ()

@@ -114,8 +114,7 @@ def _described(text: str) -> TableColumns | None:
 
 
 def _unquoted(tokens: Sequence[Token], text: str) -> str:
-    name = text.strip()
-    return name[1:-1].replace('""', '"') if len(tokens) == 1 and tokens[0].kind == "quoted" else name
+    return tokens[0].name if len(tokens) == 1 and tokens[0].kind == "quoted" else text.strip()
 
 
 def _quoted(text: str) -> str:

@@ -47,7 +47,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from lakebed import clock, errors
-from lakebed.engine.compared_columns import PLACE, compared_name, name_of_token, openings
+from lakebed.engine.compared_columns import PLACE, compared_name, openings
 from lakebed.engine.statement_parameters import filled, literal, places
 from lakebed.engine.tokens import Token, tokens_of
 from lakebed.errors import Code, Error, encode_error
@@ -205,7 +205,7 @@ def parameter_types(query: str, schemas: Mapping[str, Schema]) -> list[pa.DataTy
     found = places(query)
     numbers = {place.start: place.value for place in found if isinstance(place.value, int)}
     tokens = list(_with_places(tokens_of(query), numbers, {place.end for place in found}))
-    columns = _types_by_name(schemas[name] for name in {name_of_token(one) for one in tokens} & schemas.keys())
+    columns = _types_by_name(schemas[name] for name in {one.name for one in tokens} & schemas.keys())
     types: dict[int, set[pa.DataType]] = {number: set() for number in numbers.values()}
     for index, opening in enumerate(openings(tokens)):
         if tokens[index].kind == PLACE:
@@ -242,7 +242,7 @@ def _type_at(tokens: Sequence[Token], opening: int, index: int, columns: Mapping
     if before is not None and (before.says("limit") or before.says("offset")):
         return pa.int64()
     name = compared_name(tokens, opening, index)
-    return pa.string() if name is None else columns.get(name_of_token(tokens[name[-1]]), pa.string())
+    return pa.string() if name is None else columns.get(tokens[name[-1]].name, pa.string())
 
 
 LOOK_S = 0.1
