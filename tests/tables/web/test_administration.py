@@ -111,18 +111,37 @@ def test_an_index_is_made_listed_refreshed_and_dropped(client: TestClient[Any]) 
     assert ask("GET", "/v1/tables/t/indexes")["indexes"] == []
 
 
-@pytest.mark.parametrize("path", ["/v1/indexes/mine_by_n", "/v1/tables/mine_by_n"])
-def test_an_index_is_dropped_by_admins_of_its_table_alone(client: TestClient[Any], path: str) -> None:
+DROPS = {
+    "index": ("DELETE", "/v1/indexes/mine_by_n", None),
+    "table": ("DELETE", "/v1/tables/mine_by_n", None),
+    "index by SQL": ("POST", "/v1/sql/execute", {"statement": "DROP INDEX mine_by_n"}),
+    "table by SQL": ("POST", "/v1/sql/execute", {"statement": "DROP TABLE mine_by_n"}),
+}
+
+
+@pytest.mark.parametrize("drop", DROPS)
+def test_an_index_is_dropped_by_admins_of_its_table_alone(client: TestClient[Any], drop: str) -> None:
     """Reads of the table would become slow without it."""
     PRINCIPALS["maker"] = Principal("maker", (Role("m", Permission.ADMIN, frozenset({"mine_by_n"})),))
     admin, maker = ({"Authorization": f"Bearer {name}"} for name in (ADMIN, "maker"))
     try:
         client.post("/v1/indexes", json={"name": "mine_by_n", "table": "t", "on": ["n"]}, headers=admin)
-        refused = client.delete(path, headers=maker)
+        method, path, body = DROPS[drop]
+        refused = client.request(method, path, json=body, headers=maker)
         assert (refused.status_code, refused.json()["error"]["code"]) == (403, "permission_missing")
-        assert client.delete(path, headers=admin).json() == {"dropped": "mine_by_n"}
+        assert client.request(method, path, json=body, headers=admin).status_code == 200
+        assert client.get("/v1/tables/mine_by_n/schema", headers=admin).status_code == 404
     finally:
         del PRINCIPALS["maker"]
+
+
+def test_a_table_that_sql_renamed_has_its_old_name_no_more(client: TestClient[Any]) -> None:
+    """Though the service has just read it by this name."""
+    admin = {"Authorization": f"Bearer {ADMIN}"}
+    for statement in ("CREATE TABLE old (k BIGINT, PRIMARY KEY (k))", "ALTER TABLE old RENAME TO renamed"):
+        assert client.post("/v1/sql/execute", json={"statement": statement}, headers=admin).status_code == 200
+        assert client.get("/v1/tables/old/schema", headers=admin).status_code == (404 if "RENAME" in statement else 200)
+    client.delete("/v1/tables/renamed", headers=admin)
 
 
 def test_an_index_of_a_part_is_refused(client: TestClient[Any]) -> None:

@@ -8,15 +8,17 @@ An interface of the service (HTTP, Flight SQL) authenticates each request by an 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from lakebed.errors import Code, Error
+from lakebed.errors import Code, Error, NotFoundError
 from lakebed.model.checks import shown
 from lakebed.model.policies import Policy
 from lakebed.server.security.roles import BUILT_IN, Permission, Role, policy_of
 
 if TYPE_CHECKING:
+    from lakebed.table.instance import Instance
     from lakebed.table.restricted_table import RestrictedTable
     from lakebed.table.table import Table
 
@@ -58,6 +60,17 @@ class Principal:
         found = self.permission(table)
         if found is None or found < permission:
             raise self._missing(permission.name.lower(), table)
+
+    def require_drop(self, instance: Instance, name: str) -> None:
+        """Raise AccessError unless the principal may drop the table or index of that name: an index only with ADMIN on
+        the table that it is of as well, whose reads would become slow.
+        """
+        self.require(Permission.ADMIN, name)
+        # A table that does not exist is for the drop to say; an index whose table is gone is a table like any other.
+        with suppress(NotFoundError):
+            fed = instance.table(name).state().view
+            if fed is not None and fed.index is not None:
+                self.require(Permission.ADMIN, instance.named(fed.table).name)
 
     def require_all_rows(self, table: str) -> None:
         """Raise AccessError unless the principal may read the table whole: for operations that count or list all rows.

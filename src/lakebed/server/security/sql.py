@@ -81,7 +81,7 @@ def execute_statement(
             # Its entries are of all rows.
             principal.require_all_rows(statement.table)
         case DropStatement():
-            principal.require(Permission.ADMIN, statement.name)
+            principal.require_drop(instance, statement.name)
         case AlterStatement():
             principal.require(Permission.ADMIN, statement.table)
             if statement.new_name is not None:

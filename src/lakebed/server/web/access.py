@@ -91,6 +91,10 @@ class OpenTables:
         """Look the name up again: its table was renamed or dropped."""
         self._found.pop(name, None)
 
+    def forget_all(self) -> None:
+        """Look all names up again, after a statement that may have renamed or dropped any."""
+        self._found.clear()
+
 
 @dataclass(frozen=True, slots=True)
 class RequestedTable:

@@ -102,7 +102,7 @@ async def execute_sql(
     def run() -> dict[str, Any]:
         report = execute_statement(principal, service.instance, data.statement, rows, data.commit_id)
         if report.statement in ("DROP TABLE", "DROP INDEX", "ALTER TABLE"):
-            tables.forget(report.table)
+            tables.forget_all()
         return dict(plain(report))
 
     async with place_in(statements, principal.name, request, limits.wait_s) as place:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -21,7 +21,7 @@ from litestar import delete, get, patch, post
 from litestar.exceptions import HTTPException
 from litestar.params import FromQuery, JSONBody, QueryParameter
 
-from lakebed.errors import Code, Error, NotFoundError
+from lakebed.errors import Code, Error
 from lakebed.model.json_values import plain
 from lakebed.model.merge_modes import mode_of
 from lakebed.model.schema import Schema
@@ -128,19 +128,10 @@ def create_index(
 @threaded
 def drop_index(service: TheService, requested: TheTable) -> dict[str, str]:
     """Drop an index; its table keeps its rows."""
-    _require_admin_of_indexed(service, requested)
+    requested.principal.require_drop(service.instance, requested.name)
     service.instance.drop_index(requested.name)
     requested.tables.forget(requested.name)
     return {"dropped": requested.name}
-
-
-def _require_admin_of_indexed(service: TheService, requested: TheTable) -> None:
-    """Raise AccessError unless the principal administers the table and, if it is an index, the one that it is of."""
-    fed = requested.table(Permission.ADMIN).state().view
-    if fed is not None and fed.index is not None:
-        # If that table is gone, its index is a table like any other.
-        with suppress(NotFoundError):
-            requested.principal.require(Permission.ADMIN, service.instance.named(fed.table).name)
 
 
 @get("/v1/tables/{table:str}/indexes", tags=["tables"], responses=ERRORS)
@@ -200,7 +191,7 @@ def change_table(service: TheService, requested: TheTable, data: JSONBody[Change
 @threaded
 def drop_table(service: TheService, requested: TheTable) -> dict[str, str]:
     """Drop a table with all its rows."""
-    _require_admin_of_indexed(service, requested)
+    requested.principal.require_drop(service.instance, requested.name)
     service.instance.drop_table(requested.name)
     requested.tables.forget(requested.name)
     return {"dropped": requested.name}
