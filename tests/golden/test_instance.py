@@ -104,7 +104,6 @@ def test_the_instance_has_every_object_that_the_specification_names(root):
     names = [
         name for line in text.splitlines() for name in re.findall("`([a-z-]+[./][^`]*)`", line.partition(" | ")[0])
     ]
-    names += re.findall(r"`(hooks/[^`]+)`", text)
     # Only a follower of a database makes its record: tests/postgres/test_follow.py.
     names.remove("follows/<name>.json")
     found = [path.relative_to(root / "lake").as_posix() for path in root.glob("lake/**/*") if path.is_file()]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,9 +14,11 @@ from lakebed.cli import main
 from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.storage import connect
-from lakebed.table.backup import InstanceCopy, backup, entries_in_order
+from lakebed.table.backup import PASSED_OVER, REPLACED, InstanceCopy, backup, entries_in_order
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
+
+FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 
 
 def rows(first, count):
@@ -127,6 +131,31 @@ def test_a_backup_is_verified_adds_what_is_new_and_is_restored_into_an_empty_pla
     again["t"].write(rows(5, 1))
     code, said = command(capsys, "-i", restored, "backup", "restore", copy)
     assert (code, "restore into an empty place" in said) == (2, True), said
+
+
+def test_every_object_that_changes_is_copied_again():
+    """As the page of the format lists them; pins are not copied."""
+    rows_of = FORMAT.read_text("utf-8").partition("## 1. Objects")[2].partition("\n\n")[2].partition("\n\n")[0]
+    listed = [line.split(" | ") for line in rows_of.splitlines() if line.startswith("| `")]
+    changes = [(names, written) for names, written, *_ in listed if "overwritten" in written or "replace" in written]
+    changing = [name for row in changes for cell in row for name in re.findall("`([^`]+)`", cell)]
+    assert len(changing) > 5
+    for name in changing:
+        is_folder = name.endswith("…")
+        example = re.sub(r"<[a-z ]+>", "7", "queries/7/" + name if name.startswith("attempt") else name)
+        assert is_folder or REPLACED.fullmatch(example) or PASSED_OVER.fullmatch(example), name
+
+
+def test_a_token_that_was_revoked_is_none_in_the_next_copy(tmp_path, capsys):
+    source, copy = str(tmp_path / "lake"), str(tmp_path / "copy")
+    lakebed.create(source)
+    for _ in range(2):
+        assert command(capsys, "-i", source, "token", "create", "ann", "--role", "read")[0] == 0
+    tokens = sorted((tmp_path / "lake" / "access" / "tokens").iterdir())
+    assert command(capsys, "-i", source, "backup", "create", copy)[0] == 0
+    assert command(capsys, "-i", source, "token", "drop", tokens[0].stem)[0] == 0
+    assert command(capsys, "-i", source, "backup", "create", copy)[0] == 0
+    assert [one.name for one in (tmp_path / "copy" / "access" / "tokens").iterdir()] == [tokens[1].name]
 
 
 def test_a_restore_that_was_interrupted_goes_on(tmp_path, capsys):

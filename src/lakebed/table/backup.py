@@ -1,7 +1,8 @@
 """Copies an instance while it is used: a backup that opens like any instance, anywhere; and the way back.
 
 The copy has every table as it was at some moment between the start and the end; tables are consistent each, not with
-one another. Run again with the same target, it copies what is new: objects never change, but for a few small ones.
+one another. Run again with the same target, it copies what is new: objects never change, but for a few small ones. What
+gives access and was deleted in the original, such as a revoked token, is deleted in the copy.
 Nothing else may write to the copy, whose logs would no longer be those of the original. Garbage collection is paused
 while the copy is made, and so it is in the copy, until :func:`restore` ends that in what it made.
 
@@ -35,8 +36,13 @@ if TYPE_CHECKING:
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
 
-REPLACED = re.compile(r".*/(manifest\.ndjson|log-start[^/]*)|jobs/.*")
-"""Objects that change; all others are written once."""
+REPLACED = re.compile(
+    r".*/(manifest\.ndjson|log-start[^/]*|version-hint\.text|attempt-[^/]*)|jobs/.*|follows/.*|hooks/.*\.delivered\.json"
+)
+"""Objects that change; all others are written once (docs/format.md, section 1)."""
+
+REVOKED = re.compile(r"access/.*|hooks/.*")
+"""Objects that a copy loses with the original: a token that was revoked opens nothing in a restored instance."""
 
 PASSED_OVER = re.compile(r".*/pins/.*")
 """A pin protects a reader of the original."""
@@ -142,7 +148,9 @@ class InstanceCopy:
         self._copy_logs("catalog")
         self._copy_logs("tables")
         self._logs_are_copied = True
-        self._copy(self._names("", ""))
+        names = self._names("", "")
+        self._copy(names)
+        self._target.delete(filter(REVOKED.fullmatch, self._there.difference(names)))
         return self._count
 
     def _names(self, folder: str, part: str) -> list[str]:
