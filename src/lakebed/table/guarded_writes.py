@@ -39,7 +39,7 @@ Find: TypeAlias = "Callable[[Snapshot, KeyGuards], AbstractContextManager[RowInp
 """Finds the rows to write in a version, and adds the keys that it decides by before the last row is read."""
 
 
-def add_found(table: ReadTarget, find: Find, write: Write, check: Callable[[int], object] = int) -> Added:
+def add_found(table: ReadTarget, find: Find, write: Write, check: Callable[[int], None] = lambda _: None) -> Added:
     """Write the rows that ``find`` finds, in one commit; nothing if the commit id was committed before.
 
     ``check`` is called with the number of rows in the files before they are committed, and may raise.

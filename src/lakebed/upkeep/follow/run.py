@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillRunning
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -313,7 +314,9 @@ class SourceFollower:
     def _failed(self, error: Error) -> None:
         self._record = msgspec.structs.replace(self._record, error=error.message)
         if self._record.source:
-            self._write()
+            # The store may be what failed, and the next attempt has to be made.
+            with suppress(Error):
+                self._write()
 
     def _report(self) -> FollowReport:
         return FollowReport(

@@ -130,7 +130,10 @@ class ChangeTarget:
         return not self.table.state().files
 
     def load(self, source: str, positions: Positions, batches: Iterator[pa.RecordBatch], columns: pa.Schema) -> int:
-        """Replace all rows by those of a snapshot at these positions, in one commit; returns their number."""
+        """Replace all rows by those of a snapshot at these positions; returns their number.
+
+        Rows that are there are removed in a commit before. After a crash in between, the snapshot is taken again.
+        """
         if not self.empty:
             self.table.remove(KeyRange())
         rows = RowInput.of_batches(columns, batches, source)

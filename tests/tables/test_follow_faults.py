@@ -1,0 +1,72 @@
+"""A follower of a source while the store fails; the source is in memory."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+import lakebed
+from lakebed.clock import random_token
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
+from lakebed.upkeep.follow.change_source import Lag, SourceProgress
+from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
+from lakebed.upkeep.follow.target import SourceColumns
+from tests.tables.retention.cases import through
+
+COLUMNS = SourceColumns("numbers", ("k",), {"k": "int64", "v": "int64"})
+
+
+class Numbers:
+    """One stream of the rows 1, 2, 3 …, each at its own position, one at each read."""
+
+    url = id = "numbers://here"
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.confirmed = 0
+
+    def open(self, following) -> None:
+        following.prepared(self.id)
+        self._target = following.target("numbers", COLUMNS)
+        if not self._target.positions:
+            schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+            following.load(
+                self._target, {0: 1}, iter([pa.RecordBatch.from_pydict({"k": [1], "v": [1]}, schema)]), schema
+            )
+        self._read = self._target.positions[0]
+
+    def read(self, deadline_s, full) -> bool:
+        if self._read < self.count:
+            self._read += 1
+            self._target.pending.add(pa.RecordBatch.from_pydict({"k": [self._read], "v": [self._read]}))
+        return False
+
+    def positions(self):
+        return {0: self._read}
+
+    def confirm(self, positions) -> None:
+        self.confirmed = positions[0]
+
+    def beat(self) -> None:
+        pass
+
+    def progress(self, positions):
+        return SourceProgress({"number": str(positions[0])}, Lag(0, "rows", 0.0))
+
+    def target_end(self):
+        return {0: self.count}
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_store_that_fails_to_take_the_record_is_tried_again():
+    """The record says as well why the follower failed, and that cannot be written either."""
+    lake = lakebed.create(f"memory://{random_token()}")
+    storage = FaultyStorage(lake.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "replace", "follows/*", {2, 3})]))
+    source, said = Numbers(3), []
+    follower = SourceFollower(through(lake, storage), source, FollowOptions("numbers", "dead"), said.append)
+    report = follower.run(until_caught_up=True)
+    assert storage.fired[Fault.FAIL_BEFORE] == 2
+    assert [line for line in said if "trying again" in line]
+    assert (report.place, source.confirmed) == ({"number": "3"}, 3)
+    assert sorted(lake["numbers"].scan().read_all()["k"].to_pylist()) == [1, 2, 3]
