@@ -158,6 +158,19 @@ def test_a_token_that_was_revoked_is_none_in_the_next_copy(tmp_path, capsys):
     assert [one.name for one in (tmp_path / "copy" / "access" / "tokens").iterdir()] == [tokens[1].name]
 
 
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [("lake", "one place"), ("lake/copy", "inside the other"), ("", "inside the other"), ("other", "another instance")],
+)
+def test_a_place_that_is_no_place_for_a_copy_is_refused(tmp_path, capsys, target, says):
+    for name in ("lake", "other"):
+        lakebed.create(str(tmp_path / name)).create_table("t", lakebed.Schema({"k": "int64"})).write(rows(0, 3))
+    before = sorted(tmp_path.rglob("*"))
+    code, said = command(capsys, "-i", str(tmp_path / "lake"), "backup", "create", str(tmp_path / target))
+    assert (code, says in said) == (2, True), said
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 def test_a_restore_that_was_interrupted_goes_on(tmp_path, capsys):
     source, copy, restored = (str(tmp_path / name) for name in ("lake", "copy", "restored"))
     lake = lakebed.create(source)

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakebed.errors import Code, NotFoundError
+from lakebed.model.files import INSTANCE_NAME
 from lakebed.model.wording import count_text
 
 if TYPE_CHECKING:
@@ -82,8 +83,23 @@ def backup(lake: Instance, target: Storage) -> int:
             f"the log is in {lake.log_url}: back that up first by the tools of the database, then copy the data with "
             "any tool for files or buckets"
         )
+    _check_places(lake.storage, target)
     with _collections_paused(lake):
         return InstanceCopy(lake.storage, target).run()
+
+
+def _check_places(source: Storage, target: Storage) -> None:
+    """Raise UsageError for a target that is a part of the source or the reverse, or is another instance."""
+    here, there = (f"{one.url.rstrip('/')}/" for one in (source, target))
+    if here.startswith(there) or there.startswith(here):
+        raise Code.ARGUMENT_INVALID(
+            f"{target.url} and {source.url} are one place, or one is inside the other: copy to another place"
+        )
+    found = target.get(INSTANCE_NAME)
+    if found is not None and found != source.get(INSTANCE_NAME):
+        raise Code.FOLDER_NOT_EMPTY(
+            f"{target.url} is another instance, or a copy of one: copy to another place", folder=target.url
+        )
 
 
 @contextmanager
@@ -101,6 +117,7 @@ def _collections_paused(lake: Instance) -> Iterator[None]:
 
 def restore(source: Storage, target: Storage) -> int:
     """Copy a backup to an empty place, or go on with that; returns the number of objects that were copied."""
+    _check_places(source, target)
     known = {found.name for found in source.list("")}
     other = next((found.name for found in target.list("") if found.name not in known), None)
     if other is not None:
