@@ -110,8 +110,8 @@ class LakebedRetrievalJob(RetrievalJob):
     def persist(self, storage: SavedDatasetStorage, allow_overwrite: bool = False, timeout: int | None = None) -> None:
         """Write the rows to a new table, whose row key is the number of the row.
 
-        Raises SavedDatasetLocationAlreadyExists if the table exists, unless it may be replaced: then it is dropped once
-        all rows are written to another one.
+        Raises SavedDatasetLocationAlreadyExists if the table exists, unless it may be replaced: then another one
+        takes its name, in one commit, once that has all rows.
         """
         if not isinstance(storage, SavedDatasetLakebedStorage):
             raise Code.ARGUMENT_INVALID(f"cannot save to {type(storage).__name__}: give SavedDatasetLakebedStorage")
@@ -124,8 +124,7 @@ class LakebedRetrievalJob(RetrievalJob):
         target = self._lake.create_table(name, lakebed.Schema.from_arrow(_nullable(rows.schema, ROW), [ROW]))
         target.write(rows)
         if there:
-            self._lake.drop_table(storage.table)
-            self._lake.rename_table(name, storage.table)
+            self._lake.rename_table(name, storage.table, replace=True)
 
 
 class LakebedOfflineStore(OfflineStore):
