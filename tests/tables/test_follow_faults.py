@@ -6,8 +6,10 @@ import pyarrow as pa
 
 import lakebed
 from lakebed.clock import random_token
+from lakebed.model.files import follow_name
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.follow.change_source import Lag, SourceProgress
+from lakebed.upkeep.follow.follow_record import FollowRecord, read_records, write_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 from lakebed.upkeep.follow.target import SourceColumns
 from tests.tables.retention.cases import through
@@ -70,3 +72,12 @@ def test_a_store_that_fails_to_take_the_record_is_tried_again():
     assert [line for line in said if "trying again" in line]
     assert (report.place, source.confirmed) == ({"number": "3"}, 3)
     assert sorted(lake["numbers"].scan().read_all()["k"].to_pylist()) == [1, 2, 3]
+
+
+def test_a_damaged_record_is_the_error_of_its_follower_alone():
+    lake = lakebed.create(f"memory://{random_token()}")
+    write_record(lake.storage, FollowRecord(name="sound", url="numbers://here", source="numbers"))
+    lake.storage.replace(follow_name("damaged"), b"{")
+    damaged, sound = read_records(lake.storage)
+    assert (damaged.name, "delete the object" in (damaged.error or "")) == ("damaged", True)
+    assert (sound.name, sound.error) == ("sound", None)

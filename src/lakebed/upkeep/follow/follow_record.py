@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from lakebed.errors import Code
+from lakebed.errors import Code, DamagedError
 from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.model.files import FOLLOW_FOLDER, follow_name, follow_of_name
 from lakebed.model.state.fields import Whole
@@ -78,10 +78,15 @@ def read_record(storage: Storage, name: str) -> FollowRecord | None:
 
 
 def read_records(storage: Storage) -> Iterator[FollowRecord]:
-    """Return the records of all followers, by name."""
+    """Return the records of all followers, by name; of a damaged one the name and the error."""
     for found in sorted(one.name for one in storage.list(FOLLOW_FOLDER)):
         name = follow_of_name(found)
-        record = None if name is None else read_record(storage, name)
+        if name is None:
+            continue
+        try:
+            record = read_record(storage, name)
+        except DamagedError as error:
+            record = FollowRecord(name=name, url="", source="", error=error.message)
         if record is not None:
             yield record
 
