@@ -89,6 +89,8 @@ PROGRAMS = {
     # docs/http.md runs in tests/service/test_http_docs.py; that of docs/security.md is below.
     "curl": None,
     "export": None,
+    # docs/follow.md runs in tests/postgres/test_follow.py.
+    "psql": None,
 }
 
 

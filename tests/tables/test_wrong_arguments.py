@@ -37,6 +37,7 @@ INTERNAL = {
     "planned",
     "point",
     "release",
+    "register_new",
     "rows",
     "try_commit",
     "unnamed",

@@ -315,7 +315,7 @@ class StatementParser:
         try:
             return type_of_words(text)
         except Error as error:
-            raise error.restated(f"{error.message} ({self._place(begin)})") from error
+            raise error.restated(f"{error.message} ({self._place(begin)})") from error.__cause__
 
     def check_constraints(self) -> None:
         """Raise UsageError if a constraint is next that is none here."""

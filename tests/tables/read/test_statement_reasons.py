@@ -63,7 +63,7 @@ def test_a_statement_with_a_mistake(lake: lakebed.Instance, statement: str) -> N
         lake.sql(statement).read_all()
     assert MISTAKES[statement] in caught.value.message
     assert caught.value.code == "sql_invalid"
-    assert caught.value.message.endswith("(docs/queries.md has the SQL)")
+    assert caught.value.message.endswith("(`lakebed docs queries` has the SQL)")
 
 
 @pytest.mark.parametrize("where", PREDICATES)

@@ -87,4 +87,4 @@ def test_a_plain_name_is_safe(name: str) -> None:
 def test_an_unknown_option_is_refused_with_the_one_that_is_like_it(url: str, name: str, meant: str) -> None:
     with pytest.raises(UsageError, match=f"option '{name}' is not supported for .*; did you mean '{meant}'") as caught:
         connect(url, {name: "x"})
-    assert "docs/storage.md" in caught.value.message
+    assert "`lakebed docs storage`" in caught.value.message
