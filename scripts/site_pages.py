@@ -1,4 +1,5 @@
-"""A hook of MkDocs that adds pages from outside ``docs/``: README.md as the first page, other pages, and the examples.
+"""A hook of MkDocs that adds pages from outside ``docs/``: README.md as the first page, other pages, those of the
+packages in integrations/, and the examples.
 
 Links between these and the pages in ``docs/`` are rewritten to their places on the site.
 """
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES = "examples"
+INTEGRATIONS = "integrations"
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -23,6 +25,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     root = Path(config.config_file_path).parent
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=links_inside((root / source).read_text("utf-8"))))
+    for path in sorted((root / INTEGRATIONS).glob("*/README.md")):
+        text = path.read_text("utf-8").replace("](../../docs/", "](../")
+        files.append(File.generated(config, f"{INTEGRATIONS}/{path.parent.name}.md", content=text))
     for path in sorted((root / EXAMPLES).iterdir()):
         if path.is_file():
             files.append(File.generated(config, f"{EXAMPLES}/{path.name}", abs_src_path=str(path)))
@@ -35,6 +40,7 @@ def links_inside(text: str) -> str:
     text = re.sub(r"(\]\(|src=\")docs/", r"\1", text)
     for source, page in PAGES.items():
         text = text.replace(f"]({source}", f"]({page}")
+    text = re.sub(rf"\]\({INTEGRATIONS}/([a-z-]+)/README\.md\)", rf"]({INTEGRATIONS}/\1.md)", text)
     # The licence and the security policy are no pages; what they are is said by their names.
     return re.sub(r"\[([^\]]+)\]\((?:LICENSE|SECURITY\.md)\)", r"\1", text)
 
