@@ -407,8 +407,8 @@ PLAIN_WORDS = {
     "deaf": "ignores it", "hear": "get an answer", "hears": "gets an answer", "heard": "got an answer",
     "hearing": "getting an answer", "he": "it", "his": "its", "him": "it",
 }  # fmt: skip
-# A member of the lines of the audit log, and a user of Unix.
-QUOTED = re.compile(r'"(?:door|nobody)"')
+# A user of Unix.
+QUOTED = re.compile(r'"nobody"')
 
 
 OLD_WORD = re.compile(rf"(?<![\w-])({'|'.join(map(re.escape, OLD_WORDS))})s?(?![\w-])")

@@ -628,4 +628,4 @@ def test_the_audit_log_has_a_line_for_each_call(lake, tmp_path):
         log.close()
     lines = [json.loads(line) for line in place.read_text().splitlines()]
     asked = [line for line in lines if line.get("statement") == "SELECT 41 + 1 AS n"]
-    assert [(line["principal"], line["door"], line["status"]) for line in asked] == [("local", "flight", "ok")]
+    assert [(line["principal"], line["protocol"], line["status"]) for line in asked] == [("local", "flight", "ok")]

@@ -217,7 +217,7 @@ def test_the_line_of_the_audit_log_is_one_that_is_written(tmp_path):
     (block,) = pages.blocks("docs/security.md", "json")
     shown = json.loads(block.text)
     log = AuditLog(str(tmp_path / "audit.log"))
-    parameters = {"bytes": "size_bytes", "door": "interface"}
+    parameters = {"bytes": "size_bytes", "protocol": "interface"}
     log.record(**{parameters.get(name, name): value for name, value in shown.items() if name != "time"})
     log.close()
     written = json.loads((tmp_path / "audit.log").read_text("utf-8"))

@@ -315,7 +315,7 @@ def test_requests_are_audited_without_signatures(flights, lake, tmp_path):
         raw(audited, "GET", "/", sign=False)
     lines = [json.loads(line) for line in io.StringIO(log.read_text("utf-8"))]
     got = next(line for line in lines if line["path"].startswith(f"/{BUCKET}/{key}"))
-    assert (got["principal"], got["door"], got["table"], got["bytes"]) == ("ann", "s3", "flights", size)
+    assert (got["principal"], got["protocol"], got["table"], got["bytes"]) == ("ann", "s3", "flights", size)
     assert "X-Amz-Signature=***" in got["path"]
     assert lines[-1]["principal"] is None
     assert lines[-1]["status"] == 403

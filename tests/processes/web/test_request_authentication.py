@@ -24,6 +24,7 @@ from tests.clocks import set_clock
 
 HIDDEN = "hidden-note"
 PAGE = {"accept": "text/html"}
+HEALTH = ("/health", "/health/live", "/health/ready")
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def bearer(secret):
 
 
 def test_every_route_but_a_few_needs_a_token(client, tokens):
-    public = {"/health/live", "/health/ready", "/login", "/logout", "/static/{name:str}", "/metrics"}
+    public = {"/health", "/health/live", "/health/ready", "/login", "/logout", "/static/{name:str}", "/metrics"}
     # Refuses everyone.
     public.add("/iceberg/v1/oauth/tokens")
     asked = 0
@@ -79,7 +80,7 @@ def test_every_route_but_a_few_needs_a_token(client, tokens):
             assert answer.headers["www-authenticate"].startswith("Bearer")
             asked += 1
     assert asked > 20
-    assert client.get("/health/live").status_code == 200
+    assert [client.get(path).status_code for path in HEALTH] == [200] * 3
 
 
 @pytest.mark.parametrize(
@@ -280,7 +281,8 @@ def test_the_audit_log_says_who_asked_what(client, tokens, log):
     client.post("/v1/sql", json={"statement": "SELECT 1\nAS n"}, headers=bearer(tokens["admin"]))
     client.get(f"/v1/tables?token={tokens['read']}")
     client.post("/login", data={"token": tokens["part"]}, follow_redirects=False)
-    client.get("/health/live")
+    for path in HEALTH:
+        client.get(path)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [(line["principal"], line["method"], line["path"], line["status"]) for line in lines] == [
         ("read-user", "GET", "/v1/tables/t/scan?where=k%3E1", 200),
@@ -288,7 +290,7 @@ def test_the_audit_log_says_who_asked_what(client, tokens, log):
         (None, "GET", "/v1/tables?token=lakebed_***", 401),
         ("part-user", "POST", "/login", 303),
     ]
-    assert (lines[0]["table"], lines[0]["peer"], lines[0]["door"]) == ("t", "testclient", "http")
+    assert (lines[0]["table"], lines[0]["peer"], lines[0]["protocol"]) == ("t", "testclient", "http")
     assert lines[0]["bytes"] > 0
     assert lines[1]["statement"] == "SELECT 1\nAS n"
     for secret in tokens.values():
@@ -323,3 +325,7 @@ def test_the_audit_log_is_rotated_and_its_owners_alone(tmp_path):
     assert {path.name for path in tmp_path.glob("audit.log*")} == {"audit.log", "audit.log.1", "audit.log.2"}
     assert place.stat().st_mode & 0o077 == 0
     assert all(path.stat().st_size <= 1000 for path in tmp_path.glob("audit.log*"))
+
+
+def test_the_shortest_path_of_health_is_that_of_readiness(client):
+    assert client.get("/health").json() == client.get("/health/ready").json() == {"status": "ready"}

@@ -65,7 +65,7 @@ class AuditLog:
         line = {
             "time": clock.now().isoformat(timespec="milliseconds"),
             "principal": principal,
-            "door": interface,
+            "protocol": interface,
             "method": method,
             "path": path,
             "table": table,

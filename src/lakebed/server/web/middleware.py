@@ -12,7 +12,7 @@ from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
 
 from lakebed import clock
-from lakebed.server.web.request_authentication import PRINCIPAL
+from lakebed.server.web.request_authentication import HEALTH, PRINCIPAL
 from lakebed.storage import telemetry
 
 if TYPE_CHECKING:
@@ -32,7 +32,6 @@ _HEADERS = (
 """For answers that do not say otherwise: pages have a policy of their own."""
 
 _STRICT = (b"strict-transport-security", b"max-age=31536000")
-_NOT_LOGGED = ("/health/", "/static/")
 _TABLE_PARAMETERS = ("table", "name", "table_id")
 
 METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
@@ -75,7 +74,7 @@ class AuditedRequests:
         try:
             await self._app(scope, receive, audited_send)
         finally:
-            if self._log is not None and not scope["path"].startswith(_NOT_LOGGED):
+            if self._log is not None and scope["path"] not in HEALTH and not scope["path"].startswith("/static/"):
                 self._record(scope, status, sent_bytes, clock.monotonic_s() - began_s)
 
     def _record(self, scope: Scope, status: int, sent_bytes: int, seconds: float) -> None:

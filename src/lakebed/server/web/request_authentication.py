@@ -1,7 +1,7 @@
 """Authenticates requests by the header ``Authorization``, or by the session cookie of a browser.
 
-Core type: :class:`RequestAuthenticator`. Every route but :data:`PUBLIC` needs a principal, even if its handler
-does not use it.
+Core type: :class:`RequestAuthenticator`. Every route but those of :data:`PUBLIC` and :data:`HEALTH` needs a
+principal, even if its handler does not use it.
 
 *Sessions.* A browser sends a token once, by a form, and gets a session (:mod:`lakebed.server.security.sessions`) in a
 cookie that scripts do not see and that other sites cannot make it send. The token is in it, encrypted, and is checked
@@ -36,8 +36,12 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 COOKIE = "lakebed_session"
 
-PUBLIC = ("/health/", "/static/", "/login", "/logout", "/metrics", "/iceberg/v1/oauth/tokens")
-"""What is answered to anyone. The handler of /metrics asks for a permission itself; that of OAuth refuses all."""
+HEALTH = frozenset({"/health", "/health/live", "/health/ready"})
+"""Paths for load balancers and orchestrators: answered to anyone, even on a connection too many, and not logged."""
+
+PUBLIC = ("/static/", "/login", "/logout", "/metrics", "/iceberg/v1/oauth/tokens")
+"""Beginnings of other paths that are answered to anyone. The handler of /metrics asks for a permission itself; that of
+OAuth refuses all."""
 
 PRINCIPAL = "lakebed_principal"
 """The name of the principal in the scope of a request."""
@@ -92,7 +96,7 @@ class RequestAuthenticator:
         self._check_host(connection)
         path = connection.scope["path"]
         self._check_site(connection)
-        if not path.startswith(PUBLIC):
+        if path not in HEALTH and not path.startswith(PUBLIC):
             self.principal(connection)
         _check_parameters(connection)
 

@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from lakebed.errors import Code
 from lakebed.server.web.connections import CONNECTION, ConnectionLimits, Connections
 from lakebed.server.web.error_answers import document_of, retry_headers, status_of
+from lakebed.server.web.request_authentication import HEALTH
 
 if TYPE_CHECKING:
     from litestar import Litestar
@@ -41,9 +42,6 @@ BACKLOG = 2048
 
 FILES_MAX = 65_536
 """Connections and open files of the process, if the system allows so many."""
-
-HEALTH = "/health/"
-"""The beginning of paths that are answered even to a connection too many."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -259,7 +257,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         cycle.transport = self._output
-        if self._all.is_full and not cycle.scope["path"].startswith(HEALTH):
+        if self._all.is_full and cycle.scope["path"] not in HEALTH:
             app = _answer_busy
 
         async def answer(scope: Any, receive: Any, send: Any) -> None:

@@ -42,7 +42,8 @@ def live() -> dict[str, str]:
     return {"status": "live"}
 
 
-@get("/health/ready", sync_to_thread=True, tags=["health"])
+@get(["/health", "/health/ready"], tags=["health"])
+@threaded
 def ready(service: TheService) -> Response[dict[str, Any]]:
     """Responds with 200 if the service can read its instance, otherwise with 503, the reason, and since when."""
     try:

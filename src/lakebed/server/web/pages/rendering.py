@@ -28,7 +28,7 @@ from lakebed import clock
 from lakebed.model.version import VERSION
 from lakebed.model.wording import printable
 from lakebed.server.security.principal import Principal
-from lakebed.server.web.request_authentication import COOKIE
+from lakebed.server.web.request_authentication import COOKIE, HEALTH
 from lakebed.server.web.waiting import threaded
 
 NONE = "\N{EN DASH}"
@@ -262,7 +262,7 @@ def part_of(items: Sequence[Item], number: int, size: int) -> tuple[Sequence[Ite
 def wants_page(request: Request[Any, Any, Any]) -> bool:
     """Return whether the request is of a browser for a page, and not for the API or for a twin in JSON."""
     path = request.url.path
-    is_for_programs = path.startswith(("/v1/", "/iceberg/", "/health/", "/metrics")) or path.endswith(".json")
+    is_for_programs = path in HEALTH or path.startswith(("/v1/", "/iceberg/", "/metrics")) or path.endswith(".json")
     return not is_for_programs and "text/html" in request.headers.get("accept", "")
 
 
