@@ -1,5 +1,6 @@
 """The head goes on and rests on checkpoints while entries are under way, of which the last is never proven."""
 
+import random
 import threading
 
 import pytest
@@ -119,3 +120,37 @@ def test_a_page_of_a_listing_that_others_share_shows_all_entries_or_none():
     assert backend.entries_from(1) in (None, versions)
     storage.create(sidecar_name(LOG, 1, "0" * 32), b"")
     assert backend.entries_from(3) == versions[2:]
+
+
+class Shuffled(ObjectStorage):
+    """A store that lists in no order, as directory buckets of S3 do."""
+
+    def list(self, prefix, after=""):
+        listed = list(super().list(prefix, after))
+        random.Random(len(listed)).shuffle(listed)
+        return iter(listed)
+
+
+@pytest.mark.parametrize("count", [5, LISTED_MAX + 300])
+def test_a_listing_in_no_order_is_not_taken_for_the_entries_that_follow(count):
+    """Not even if its first page happens to show a part of them without a gap."""
+    memory = connect(f"memory://{random_token()}")
+    backend = ObjectLog(Shuffled(memory.url, "", memory.clients), LOG)
+    for version in range(1, count + 1):
+        backend.create(version, b"")
+    assert backend.entries_from(1) is None
+    assert backend.entries_from(count) == [count]
+    assert backend.around(2).digest is None
+    assert backend.around(count - 2).beyond == count
+    assert backend.around(count - 1).beyond == 0
+    assert backend.around(count + 1).digest == ""
+
+
+def test_a_log_is_followed_on_a_store_that_lists_in_no_order():
+    memory = connect(f"memory://{random_token()}")
+    created(memory)
+    for name in "abcdefgh":
+        assert isinstance(log_on(memory).commit(adding(name)), Committed)
+    shuffled = Shuffled(memory.url, "", memory.clients)
+    assert log_on(shuffled).follow() == log_on(memory).follow()
+    assert log_on(shuffled).commit(adding("i")) == Committed(10)

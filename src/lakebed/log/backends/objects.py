@@ -5,7 +5,7 @@ data.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -108,11 +108,9 @@ class ObjectLog(Struct, frozen=True):
         return End(start.log_start, look.around)
 
     def around(self, version: int) -> Around:
-        """Return whether the entry exists, and a later one beyond the next; a listing of one page."""
-        # Stores list in the order of names, and entries come before the log start and the sidecars.
-        count = LISTED_MAX if self.storage.locality is Locality.REMOTE else None
+        """Return whether the entry exists, and a later one beyond the next; a listing of one page, if it ascends."""
         try:
-            found = self._versions_in(islice(self._listed_after(version - 1), count))
+            found = self._versions_in(self._first_listed(version))
         except StorageError:
             # Listings may be refused, and none is needed for anything else.
             return look_around(self, version)
@@ -120,8 +118,8 @@ class ObjectLog(Struct, frozen=True):
         return Around("" if version and version not in found else None, beyond)
 
     def entries_from(self, version: int) -> Sequence[int] | None:
-        """Return what a listing of one page shows; None if the page ends before the entries do, or on local disk,
-        where a listing reads all names of the folder.
+        """Return what a listing of one page shows; None if it is not the whole listing, or does not ascend, or on local
+        disk, where a listing reads all names of the folder.
         """
         if self.storage.locality is Locality.DISK:
             return None
@@ -130,10 +128,17 @@ class ObjectLog(Struct, frozen=True):
         except StorageError:
             # Listings may be refused, and none is needed for anything else.
             return None
-        # Entries come before the log start and the sidecars, but other objects may lie between them.
-        if len(page) == LISTED_MAX and page[-1].name < log_start_name(self.prefix):
-            return None
-        return sorted(self._versions_in(page))
+        # The order of a full page says nothing of the pages after it.
+        return sorted(self._versions_in(page)) if len(page) < LISTED_MAX and _ascends(page) else None
+
+    def _first_listed(self, version: int) -> Sequence[Listed]:
+        """Return the objects from an entry on: the first page, in which entries come before the log start and the
+        sidecars, or all of them on local disk and on stores that do not list in the order of names, such as the
+        directory buckets of S3.
+        """
+        listing = self._listed_after(version - 1)
+        page = list(islice(listing, LISTED_MAX if self.storage.locality is Locality.REMOTE else None))
+        return page if _ascends(page) else [*page, *listing]
 
     def _listed_after(self, version: int) -> Iterator[Listed]:
         return self.storage.list(entry_folder(self.prefix), entry_name(self.prefix, version) if version > 0 else "")
@@ -171,6 +176,10 @@ class ObjectLog(Struct, frozen=True):
             known = parse_entry_name(self.prefix, listed.name) or parse_sidecar_name(self.prefix, listed.name)
             if known is None and listed.name != log_start_name(self.prefix):
                 yield listed.name
+
+
+def _ascends(listed: Sequence[Listed]) -> bool:
+    return all(before.name < after.name for before, after in pairwise(listed))
 
 
 class ObjectLogs(Struct, frozen=True):
