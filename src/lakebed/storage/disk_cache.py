@@ -351,13 +351,23 @@ def _scanned(folder: Path | os.DirEntry[str]) -> Sequence[os.DirEntry[str]]:
 
 @contextmanager
 def _locked(file: BinaryIO) -> Iterator[None]:
-    """Hold the lock of a file for the length of the block. Raises OSError if another holds it."""
-    # Unlocked by name: a child that was forked meanwhile has the file open, and would keep the lock.
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    """Hold the lock of a file for the length of the block. Raises BlockingIOError if another holds it.
+
+    On a file system without locks nothing is held: two sweeps at a time delete the same entries.
+    """
+    has_lock = True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise
+    except OSError:
+        has_lock = False
     try:
         yield
     finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
+        # Unlocked by name: a child that was forked meanwhile has the file open, and would keep the lock.
+        if has_lock:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def link_or_copy(source: Path, target: Path, link: Callable[..., None] = os.link) -> None:
