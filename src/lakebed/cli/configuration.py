@@ -19,6 +19,7 @@ from msgspec import Struct, field
 from lakebed.cli.render import FORMATS
 from lakebed.errors import Code
 from lakebed.model.wording import did_you_mean
+from lakebed.storage.local import user_path
 
 CONFIG_VARIABLE = "LAKEBED_CONFIG"
 
@@ -80,7 +81,7 @@ def configuration_path(given: str | None) -> Path:
     """Return the file: the given one, else that of the environment, else the user's."""
     named = given or os.environ.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).expanduser()
+        return user_path(named)
     home = os.environ.get("XDG_CONFIG_HOME")
     return (Path(home) if home else Path.home() / ".config") / "lakebed" / "config.toml"
 
@@ -184,7 +185,7 @@ def read_value(where: str, value: Any) -> str:
             raise Code.ARGUMENT_INVALID(f"{where} is in the environment variable {name}, which is not set")
         return found
     try:
-        return Path(name).expanduser().read_text("utf-8").strip()
+        return user_path(name).read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise Code.ARGUMENT_INVALID(f"{where} is in the file {name}, which cannot be read: {error}") from error
 

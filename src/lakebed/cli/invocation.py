@@ -313,8 +313,9 @@ class Report:
     def __init__(self, url: str, home: str, options: Mapping[str, str]) -> None:
         from lakebed.storage import connect
         from lakebed.storage.external import options_for
+        from lakebed.storage.local import user_path
 
-        absolute = url if "://" in url else str(Path(url).expanduser().absolute())
+        absolute = url if "://" in url else str(user_path(url).absolute())
         folder, _, name = absolute.rpartition("/")
         if not name or url.endswith("/"):
             raise Code.URL_INVALID(f"--report {url} must name a file, such as s3://bucket/reports/monday.json")

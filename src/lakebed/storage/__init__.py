@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from lakebed.errors import Code
 from lakebed.model.checks import check_text, shown
 from lakebed.storage.contract import Listed, Locality, PutOutcome, Storage, Stored, check_name
-from lakebed.storage.local import LocalStorage
+from lakebed.storage.local import LocalStorage, user_path
 from lakebed.storage.probe import check_conditional_puts, keeps_replace_if
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def _local(path: str, options: dict[str, str]) -> Storage:
         )
     if not path or "\0" in path:
         raise Code.URL_INVALID(f"{path!r} is not a path")
-    return LocalStorage(Path(path).expanduser())
+    return LocalStorage(user_path(path))
 
 
 def _remote(scheme: str, bucket: str, prefix: str, options: dict[str, str]) -> Storage:
@@ -153,19 +153,21 @@ def without_cache(options: Mapping[str, str]) -> dict[str, str]:
 def cache_of(options: Mapping[str, str]) -> DiskCache | None:
     """Return the cache that options or variables choose; None: there is none.
 
-    Raises UsageError for a bound that is no number of bytes.
+    Raises UsageError for a folder that is no path, and a bound that is no number of bytes.
     """
     folder = cache_folder(options)
     if not folder:
         return None
     from lakebed.storage.disk_cache import BYTES_MAX, DiskCache
 
-    text = options.get(CACHE_BYTES) or os.environ.get(_CACHE_VARIABLES[CACHE_BYTES]) or str(BYTES_MAX)
+    if not isinstance(folder, str | Path):
+        raise Code.ARGUMENT_INVALID(f"{CACHE_DIR} = {shown(folder)}: must be the path of a folder", option=CACHE_DIR)
+    text = str(options.get(CACHE_BYTES) or os.environ.get(_CACHE_VARIABLES[CACHE_BYTES]) or BYTES_MAX)
     if not (text.isascii() and text.isdecimal()):
         raise Code.ARGUMENT_INVALID(
             f"{CACHE_BYTES} = {shown(text)}: must be a whole number of bytes, such as {BYTES_MAX}", option=CACHE_BYTES
         )
-    return DiskCache(Path(folder).expanduser().absolute(), int(text))
+    return DiskCache(user_path(folder).absolute(), int(text))
 
 
 def _memory(name: str) -> Clients:

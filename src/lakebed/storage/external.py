@@ -29,6 +29,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.storage.client_errors import explained, is_missing_root, scrubbed
 from lakebed.storage.clients import Clients, allow_http, listed_objects, open_clients
+from lakebed.storage.local import user_path
 
 if TYPE_CHECKING:
     from pyarrow import fs as pafs
@@ -125,7 +126,7 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
     if "\0" in uri:
         raise Code.URL_INVALID(f"not a path or URI: {uri!r}", name=uri)
     if kind_of(uri) == "file":
-        path = Path(local_path(uri)).expanduser().absolute()
+        path = user_path(local_path(uri)).absolute()
         # One path for each file, whatever the working directory.
         return LocalFiles(), str(path.resolve() if ".." in path.parts else path)
     bucket = urlsplit(uri.replace("?", "%3F").replace("#", "%23")).netloc
@@ -149,7 +150,7 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
 
 def absolute(item: str) -> str:
     """Return a path as an absolute path; a URL as it is."""
-    return item if "://" in item else str(Path(item).expanduser().absolute())
+    return item if "://" in item else str(user_path(item).absolute())
 
 
 def local_path(url: str) -> str:

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Literal
 
 from lakebed.clock import random_token
 from lakebed.errors import Code, UsageError
+from lakebed.model.checks import shown
 from lakebed.storage.contract import (
     Listed,
     Locality,
@@ -70,6 +71,24 @@ Durability = Literal["fsync", "none"]
 _SYNCED_DIRECTORIES_MAX = 10_000  # a path of about 100 bytes each: 1 MB
 _INSIDE_MAX = 10_000  # likewise
 _PARENT_RACES_MAX = 20  # each needs a delete to prune the very directory between our mkdir and our open
+
+
+def user_path(path: str | Path) -> Path:
+    """Return the path that a user wrote, with ``~`` and ``~user`` as their folders.
+
+    Raises UsageError for a user who does not exist, or has no home, and for a NUL.
+    """
+    text = str(path)
+    if "\0" in text:
+        raise Code.ARGUMENT_INVALID(f"{text!r} is not a path: it has a NUL character")
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        user = text.split("/", 1)[0]
+        raise Code.ARGUMENT_INVALID(
+            f"{shown(text)} is not a path: {user} stands for the home of a user, and there is none; write ./{user} for "
+            "a folder of that name"
+        ) from error
 
 
 class LocalStorage:

@@ -31,6 +31,7 @@ from lakebed.model.documents import decode_document, encode_document
 from lakebed.model.files import INSTANCE_NAME, checkpoint_name
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import check_conditional_puts, connect
+from lakebed.storage.local import user_path
 from lakebed.storage.retries import is_stored
 from lakebed.table.instance import Instance
 
@@ -206,7 +207,7 @@ def _other_place(url: str) -> str:
     """Return the end of a message about a missing instance: what may have been meant instead."""
     if found := re.match(r"(s3|gs|az|file|memory):/(?=[^/])", url):
         return f"; did you mean {found[1]}://{url[found.end() :]}?"
-    if "://" not in url and Path(url).expanduser().is_file():
+    if "://" not in url and user_path(url).is_file():
         return f"; {url} is a file: `lakebed write TABLE {Path(url).name}` adds its rows to a table of an instance"
     return ""
 

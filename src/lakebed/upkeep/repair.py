@@ -43,6 +43,7 @@ from lakebed.model.files import data_name
 from lakebed.model.html_tables import FactsView
 from lakebed.model.keys import inside
 from lakebed.model.row_kinds import with_hidden
+from lakebed.storage.local import user_path
 from lakebed.upkeep.compaction.merge_jobs import (
     FailedMerge,
     MergeProgress,
@@ -169,7 +170,7 @@ def repair(table: Table, removed: str | Path | None = None) -> RepairReport:
             "repair removes them from the table, so name a folder to write them to (removed=, --removed)",
             rows=count,
         )
-    folder = None if removed is None else Path(removed).expanduser()
+    folder = None if removed is None else user_path(removed)
     if folder is not None and count:
         folder.mkdir(parents=True, exist_ok=True)
     notes: list[_Removed] = []

@@ -1,6 +1,7 @@
 """The cache on local disk: what is kept is found, what is not what it was is a miss, and the bound holds."""
 
 import errno
+import fcntl
 import logging
 import os
 import re
@@ -177,6 +178,31 @@ def test_the_bound_holds_and_what_was_used_last_stays(tmp_path, monkeypatch):
     assert len(entries(cache)) >= 32
 
 
+def test_the_bound_holds_on_a_file_system_without_locks(tmp_path, monkeypatch):
+    def no_locks(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(disk_cache.fcntl, "flock", no_locks)
+    cache = DiskCache(tmp_path / "cache", 16 * 4096)
+    for count in range(40):
+        cache.keep(f"{count}", b"x")
+        cache.wait()
+    assert 8 <= len(entries(cache)) <= 16
+    assert cache.get("39") == b"x"
+
+
+def test_a_sweep_leaves_the_entries_to_the_one_under_way(tmp_path):
+    cache = DiskCache(tmp_path / "cache")
+    cache.keep("a", b"one")
+    cache.bytes_max = 0
+    with (cache.folder / "v1" / "sweeping").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        cache.sweep()
+        assert cache.get("a") == b"one"
+    cache.sweep()
+    assert cache.get("a") is None
+
+
 def test_an_entry_that_would_evict_many_is_not_kept(tmp_path):
     cache = DiskCache(tmp_path / "cache", 64 * 4096)
     cache.keep("small", b"x")
@@ -215,6 +241,22 @@ def test_options_and_variables_choose_a_cache(tmp_path, monkeypatch):
     assert connect(tmp_path).cache is None
     with pytest.raises(UsageError, match="cache_bytes = '4 GB': must be a whole number of bytes"):
         connect("s3://b", KEYS | {"cache_dir": str(tmp_path), "cache_bytes": "4 GB"})
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"cache_dir": "~no-such-user/cache"},
+            "'~no-such-user/cache' is not a path: ~no-such-user stands for the home",
+        ),
+        ({"cache_dir": "/tmp/a\0b"}, "is not a path: it has a NUL character"),
+        ({"cache_dir": 5}, "cache_dir = 5: must be the path of a folder"),
+    ],
+)
+def test_a_cache_that_cannot_be_meant_is_refused(options, message):
+    with pytest.raises(UsageError, match=message):
+        connect("s3://b", KEYS | options)
 
 
 def test_a_command_logs_what_the_cache_saved(cache, caplog):
