@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.upkeep.migration.foreign_table import SourceLocation
-from lakebed.upkeep.migration.run import SYSTEMS
+from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
 from tests import pages
 from tests.interop import foreign_tables as foreign
 
@@ -97,6 +97,79 @@ def test_the_report_says_what_was_read_of_which_version(run, tmp_path):
     }
 
 
+KEYS = {"delta": "id", "iceberg": "id", "hive": "id", "sleeper": "device", "icedb": "user"}
+
+
+def write_one(system, folder):
+    """A small table of a system, and what names it."""
+    if system == "iceberg":
+        return foreign.write_iceberg(folder / "source", f"sqlite:///{folder}/catalog.db")
+    {
+        "delta": foreign.write_delta,
+        "hive": foreign.write_hive,
+        "sleeper": foreign.write_sleeper,
+        "icedb": foreign.write_icedb,
+    }[system](folder / "source")
+    return folder / "source"
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_a_source_that_was_migrated_is_not_added_again_however_it_is_spelled(run, tmp_path, system):
+    """Once by the command, again by it and in Python, with no job id; a job id of the caller's own adds the rows."""
+    source = write_one(system, tmp_path)
+    words = ("--from", system, "--key", KEYS[system])
+    assert run("migrate", "t", source, *words)[0] == 0
+    table = lakebed.open(str(tmp_path / "lake")).table("t")
+    rows = table.count().rows
+    assert rows > 0
+    for again in (source, source.relative_to(tmp_path), f"{source.parent}/./{source.name}"):
+        code, said = run("migrate", "t", again, *words)
+        assert (code, "migrated before, at version" in said, "nothing was added" in said) == (0, True, True), said
+    opened = SYSTEMS[system](SourceLocation(str(source), table.storage))
+    assert migrate(table, opened, Selection({}), None, lambda _: None).repeated
+    with lakebed.Pipeline(lakebed.open(str(tmp_path / "lake")), launcher="this-thread") as pipeline:
+        assert pipeline.migrate("t", opened, Selection({})).repeated
+    assert table.count().rows == rows
+    assert run("migrate", "t", source, *words, "--job-id", "once more")[0] == 0
+    assert table.count().rows == 2 * rows
+
+
+@pytest.mark.parametrize("in_process", [True, False])
+def test_a_source_that_moved_on_is_refused_where_its_rows_would_be_there_twice(run, tmp_path, in_process):
+    deltalake.write_deltalake(tmp_path / "d", foreign.ROWS)
+    words = ("migrate", "t", "d", "--from", "delta", "--key", "id", *["--in-process"] * in_process)
+    assert run(*words)[0] == 0
+    deltalake.write_deltalake(tmp_path / "d", foreign.ROWS.slice(0, 1), mode="append")
+    code, said = run(*words)
+    assert (code, "version 0 of d was migrated" in said, "version 1" in said, "--job-id" in said) == (
+        2,
+        True,
+        True,
+        True,
+    )
+    assert ids(tmp_path, "t") == [*range(10)]
+    assert run(*words, "--job-id", "all of version 1")[0] == 0
+    assert len(ids(tmp_path, "t")) == 21
+    # A table that keeps one row of a key takes the newer version.
+    (tmp_path / "schema.json").write_text(
+        json.dumps({"row_key": {"id": "int64"}, "values": {"name": "string", "day": "string"}})
+    )
+    assert run("table", "create", "latest", "--schema", "schema.json", "--merge", "latest")[0] == 0
+    for version in ("0", "1"):
+        assert run("migrate", "latest", "d", "--from", "delta", "--version", version)[0] == 0
+    assert ids(tmp_path, "latest") == [*range(10)]
+
+
+def test_a_folder_without_versions_is_known_by_its_files(run, tmp_path):
+    foreign.write_hive(tmp_path / "sales")
+    words = ("migrate", "t", "sales", "--from", "hive", "--key", "id")
+    assert run(*words)[0] == 0
+    pq.write_table(foreign.ROWS.select(["id", "name"]), tmp_path / "sales" / "day=wed.parquet")
+    code, said = run(*words)
+    assert (code, "sales was migrated" in said, "its files have changed since" in said) == (2, True, True), said
+    assert len(ids(tmp_path, "t")) == 11
+
+
 def test_equality_deletes_are_refused(run, tmp_path):
     file = foreign.write_iceberg(tmp_path / "trips", f"sqlite:///{tmp_path}/catalog.db", deletes="equality")
     code, said = run("migrate", "t", file, "--from", "iceberg", "--key", "id")
@@ -119,7 +192,7 @@ def test_fewer_rows_than_the_source_says_are_not_added(run, tmp_path):
     pq.write_table(pq.read_table(path).slice(1), path)
     code, said = run("migrate", "r", "t", "--from", "sleeper", "--key", "device")
     assert (code, "gave 5 rows, and its metadata says 6" in said) == (3, True)
-    assert ids(tmp_path, "r", "device") == []
+    assert lakebed.open(str(tmp_path / "lake")).tables() == []
 
 
 def test_rows_of_an_older_snapshot_and_approximate_counts(run, tmp_path):
@@ -187,16 +260,70 @@ def test_a_value_that_a_field_cannot_keep_and_a_text_are_refused_by_name(run, tm
         (("delta", "--from", "delta", "--key", "id", "--version", "x"), "--version x is not a number"),
         (("delta", "--from", "delta", "--key", "id", "--version", "99"), "99"),
         (("delta", "--from", "delta", "--key", "id", "--catalog", "c"), "--catalog goes with --from iceberg"),
+        (("nothing", "--from", "delta", "--key", "id"), "no table of Delta Lake at nothing"),
+        (("parquet", "--from", "delta", "--key", "id"), "is read with --from hive"),
+        (("delta", "--from", "delta", "--key", "id", "--version", "3"), "delta has no version 3; there are 0 to 0"),
+        (("https://lake.example/t", "--from", "delta", "--key", "id"), "curl -fLO https://lake.example/t"),
+        (("delta", "--from", "iceberg", "--key", "id"), "no table of Iceberg at delta"),
         (("delta", "--from", "icedb", "--key", "id"), "no files below delta/_log"),
         (("delta", "--from", "sleeper", "--key", "id"), "no files below delta/statestore/snapshots"),
     ],
 )
 def test_mistakes_are_reported(run, tmp_path, words, said):
     deltalake.write_deltalake(tmp_path / "delta", foreign.ROWS)
+    (tmp_path / "parquet").mkdir()
+    pq.write_table(foreign.ROWS, tmp_path / "parquet" / "a.parquet")
     code, text = run("migrate", "t", *words)
     assert code in (2, 3, 4)
     assert said in text
     assert len(text.splitlines()) == 1
+    assert lakebed.open(str(tmp_path / "lake")).tables() == []
+
+
+def _lose_file(delta):
+    next(delta.glob("*.parquet")).unlink()
+
+
+def _damage_file(delta):
+    next(delta.glob("*.parquet")).write_bytes(b"x" * 200)
+
+
+def _damage_log(delta):
+    (delta / "_delta_log" / f"{1:020}.json").write_text("{oops")
+
+
+def _lose_entry(delta):
+    (delta / "_delta_log" / f"{1:020}.json").unlink()
+
+
+def _need_feature(delta):
+    path = delta / "_delta_log" / f"{0:020}.json"
+    actions = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    features = {"readerFeatures": ["futureThing"], "writerFeatures": ["futureThing"]}
+    for action in actions:
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    path.write_text("\n".join(map(json.dumps, actions)), "utf-8")
+
+
+@pytest.mark.parametrize(
+    ("harm", "code", "said"),
+    [
+        (_lose_file, "source_damaged", "migrate its latest version"),
+        (_damage_file, "source_damaged", "restore them"),
+        (_damage_log, "source_damaged", "the log of delta cannot be read"),
+        (_lose_entry, "source_damaged", "the log of delta cannot be read"),
+        (_need_feature, "source_unsupported", "lakebed import --format delta"),
+    ],
+)
+def test_errors_of_the_library_of_delta_have_codes_and_remedies(run, tmp_path, harm, code, said):
+    for mode in ("error", "append", "append"):
+        deltalake.write_deltalake(tmp_path / "delta", foreign.ROWS, mode=mode)
+    harm(tmp_path / "delta")
+    text = run("--json", "migrate", "t", "delta", "--from", "delta", "--key", "id")[1]
+    error = json.loads(text.splitlines()[-1])["error"]
+    assert error["code"] == code, text
+    assert said in error["message"]
     assert lakebed.open(str(tmp_path / "lake")).tables() == []
 
 

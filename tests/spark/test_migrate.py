@@ -47,6 +47,7 @@ def test_the_rows_on_spark_are_those_of_one_process(system, sources, instance, p
     assert (report.rows_read, report.version, report.repeated) == (here.count().rows, there.version, False)
     assert there.to_arrow().sort_by(schema.names[0]) == here.to_arrow().sort_by(schema.names[0])
     assert there.to_arrow().num_rows >= 5
+    assert pipeline.maintenance(here).migrate(source, Selection({}), None).repeated
     again = pipeline.maintenance(there).migrate(source, Selection({}), "once")
     assert (again.repeated, again.version, there.version) == (True, report.version, report.version)
 

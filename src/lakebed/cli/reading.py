@@ -172,8 +172,15 @@ def table_for(
         table = instance.create_table(name, schema, merge=keys.merge or KEEP_ALL)
     except ExistsError as error:
         raise error.restated(f"table {name} was created meanwhile by another process; write again") from error.__cause__
-    try:
+    with dropped_if_unused(instance, table):
         yield table, made
+
+
+@contextlib.contextmanager
+def dropped_if_unused(instance: Instance, table: Table) -> Iterator[None]:
+    """Drop a table that this command created if the block fails or is interrupted before the table has rows."""
+    try:
+        yield
     except UnknownOutcomeError:
         raise
     except (Error, KeyboardInterrupt):

@@ -8,6 +8,7 @@ docs/import.md, docs/bulk-load.md, docs/removing.md, docs/migrate.md.
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from lakebed.cli.grammar import command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.cli.merging import merge_of_made
 from lakebed.cli.progress import command_bar, open_pipeline, progress_bar, report_line
-from lakebed.cli.reading import STDIN, Keys, inputs, reading_options, reading_options_of, table_for
+from lakebed.cli.reading import STDIN, Keys, dropped_if_unused, inputs, reading_options, reading_options_of, table_for
 from lakebed.errors import Code, NotFoundError
 from lakebed.files.formats.file_format import format_of
 from lakebed.files.formats.reading_options import SPARK_FORMATS
@@ -418,7 +419,8 @@ def migrate(
 
     Runs in this process; for large tables with --in-process in worker processes, or with --spark on Spark. Rows that
     were deleted there are skipped, and columns are matched by name. The rows are counted against the source; all of
-    them become visible at once, or none. A repeat with the same --job-id adds nothing. See `lakebed docs migrate`.
+    them become visible at once, or none. A repeat adds nothing: a migration is known by its source and the version
+    there, or by a --job-id of your own. See `lakebed docs migrate`.
     """
     within = launcher is not None and launcher.startswith("in-process")
     if spark and within:
@@ -446,16 +448,19 @@ def migrate(
     opened = SYSTEMS[system](SourceLocation(source, instance.storage, version, catalog, wanted))
     chosen = Selection(dict(column), frozenset(options.names(cast) or ()), frozenset(options.names(ignore) or ()))
     keys = (options.names(row_key) or [], options.names(sort_key) or [])
+    unused: AbstractContextManager[None] = nullcontext()
     if found is None:
         found = instance.create_table(table, _schema_of_source(opened, chosen, *keys))
+        unused = dropped_if_unused(instance, found)
     elif row_key:
         options.check_keys(found, *keys, option="--key")
-    if spark or within:
-        with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
-            report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)
-    else:
-        with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
-            report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
+    with unused:
+        if spark or within:
+            with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
+                report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)
+        else:
+            with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
+                report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
     cli.out.document(report, [report_line(report)])
 
 

@@ -141,6 +141,12 @@ def open_external(uri: str, home: Storage | None = None) -> tuple[ExternalFiles,
             raise Code.URL_INVALID(f"{uri} has no bucket", name=uri)
         given = {} if home is None else options_of(uri, home)
         return ObjectFiles(f"{kind}://{bucket}", _clients(kind, bucket, given)), uri.partition("://")[2].rstrip("/")
+    if kind in ("http", "https"):
+        raise Code.URL_INVALID(
+            f"cannot read from {uri}: files of web servers are not fetched; download it (curl -fLO {uri}) and name the "
+            "file, or pipe it (curl -fL … | lakebed write TABLE -)",
+            name=uri,
+        )
     try:
         system, path = pafs.FileSystem.from_uri(uri)
     except (pa.ArrowInvalid, OSError) as error:

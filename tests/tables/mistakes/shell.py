@@ -173,6 +173,7 @@ MISTAKES = {
     ],
     "Moving in and out": [
         "lakebed migrate t nowhere --from hive --key id",
+        "lakebed write t https://lake.example/a.parquet --key id",
         "lakebed migrate t lake --from oracle --key id",
         "lakebed migrate t lake --from hive",
         "lakebed migrate readings lake --from iceberg --key id --master local",

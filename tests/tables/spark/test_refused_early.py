@@ -101,6 +101,6 @@ def test_other_operations(pipeline):
 
 
 def test_a_migration(pipeline):
-    source = ForeignTable("there", None, ROWS.schema, 2, lambda: iter(ROWS.to_batches()), list)
+    source = ForeignTable("there", None, ROWS.schema, 2, lambda: iter(ROWS.to_batches()), list, "there")
     wrong = Selection({"m": "n"}, frozenset(), frozenset())
     assert code_of(lambda: pipeline.migrate("t", source, wrong, job_id=None)) == Code.COLUMN_UNKNOWN

@@ -17,8 +17,13 @@ import pyarrow as pa
 
 from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.jobs.bulk_import.importer import Importer, ImportRequest
-from lakebed.model.state.time_travel import committed_at
-from lakebed.upkeep.migration.run import MigrationReport, Selection, check_count
+from lakebed.upkeep.migration.run import (
+    MigrationReport,
+    Selection,
+    check_count,
+    repeated_report,
+    request_key_of,
+)
 from lakebed.write.run import check_runs
 from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import plain
@@ -31,16 +36,17 @@ TASK_BYTES = 256 * 1024 * 1024
 
 
 def migrate_rows(importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing."""
+    """Add all rows of the source, in one commit, as :func:`lakebed.upkeep.migration.run.migrate`."""
     table = importer.table
     state = table.state()
-    if (first := committed_at(state, "job_id", job_id)) is not None:
-        return MigrationReport(table.name, first, source.name, source.version, 0, source.rows, repeated=True)
+    request_key = request_key_of(state, source, job_id)
+    if (before := repeated_report(table, state, source, request_key)) is not None:
+        return before
     check_runs(table)
     columns = pa.schema([one for one in source.schema if one.name not in chosen.ignored])
     counted = partial(check_count, source, table=table)
     made = importer.staged(bundled(source.parts()), _rows_of_parts, chosen.conformer, [(source.name, columns)], counted)
-    version, repeated = importer.commit(made.files, ImportRequest(job_id, state.version))
+    version, repeated = importer.commit(made.files, ImportRequest(request_key, state.version))
     read = 0 if repeated else made.rows_read
     return MigrationReport(table.name, version, source.name, source.version, read, source.rows, repeated=repeated)
 

@@ -6,6 +6,7 @@ it returned. They cannot read a table with renamed columns (column mapping), or 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -15,17 +16,23 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.errors import Code
-from lakebed.model.foreign_errors import optional_imports
+from lakebed.errors import Code, Error
+from lakebed.model.foreign_errors import optional_imports, translate_errors
 from lakebed.storage.external import library_options
 from lakebed.upkeep.migration.foreign_table import (
     FilePart,
     ForeignTable,
     ParquetPart,
+    SourceFolder,
     SourceLocation,
+    library_text,
     plain_schema,
+    unreadable,
     unsupported,
 )
+
+_COMMIT = re.compile(r"(\d{20})\.(json|checkpoint\b.*)")
+"""The names of files of the log that have a version."""
 
 _READ_FEATURES = {"columnMapping", "deletionVectors", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 """Features of tables whose files tasks can read. Column mapping is included as long as it is off."""
@@ -36,20 +43,56 @@ def open_delta(location: SourceLocation) -> ForeignTable:
     with optional_imports():
         from deltalake import DeltaTable
 
-    with unsupported(location):
+    _check_log(location)
+    with translate_errors(partial(_translated, location)):
         options = library_options(location.url, location.home)
         table = DeltaTable(location.url, version=location.number(), storage_options=options or None)
         schema = plain_schema(pa.schema(table.schema().to_arrow()))
         rows = _row_count(table)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield from pa.RecordBatchReader.from_stream(table.scan(columns=schema.names))
+        with unreadable(location, str(table.version())):
+            yield from pa.RecordBatchReader.from_stream(table.scan(columns=schema.names))
 
     def parts() -> list[FilePart]:
         with unsupported(location):
             return _file_parts(table, schema, location)
 
-    return ForeignTable(location.url, str(table.version()), schema, rows, batches, parts)
+    origin = f"{location.identity} {table.metadata().id}"
+    return ForeignTable(location.url, str(table.version()), schema, rows, batches, parts, origin)
+
+
+def _check_log(location: SourceLocation) -> None:
+    """Raise NotFoundError if there is no table, or not this version of it; the library's words for both are its own."""
+    names = [path.rpartition("/")[2] for path in SourceFolder(location).list_if_any("_delta_log")]
+    versions = sorted({int(found[1]) for name in names if (found := _COMMIT.match(name))})
+    if not versions:
+        raise Code.SOURCE_NOT_FOUND(
+            f"no table of Delta Lake at {location.url}: it has no _delta_log with a commit; a folder of Parquet files "
+            "is read with --from hive",
+            name=location.url,
+        )
+    number = location.number()
+    if number is not None and not versions[0] <= number <= versions[-1]:
+        raise Code.SOURCE_NOT_FOUND(
+            f"{location.url} has no version {number}; there are {versions[0]} to {versions[-1]}", name=location.url
+        )
+
+
+def _translated(location: SourceLocation, error: BaseException) -> Error:
+    """Return the error of a log that cannot be opened."""
+    text = library_text(error)
+    if "nsupported" in text or "not supported" in text:
+        return Code.SOURCE_UNSUPPORTED(
+            f"{location.url} needs what Delta's library for Python does not support: {text}; read it with `lakebed "
+            "import --format delta` on a Spark with Delta's package",
+            source=location.url,
+        )
+    return Code.SOURCE_DAMAGED(
+        f"the log of {location.url} cannot be read: {text}; repair it with Delta's own tools, or give a --version that "
+        "it still has",
+        name=location.url,
+    )
 
 
 def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list[FilePart]:

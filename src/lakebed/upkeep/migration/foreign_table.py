@@ -22,10 +22,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
+import xxhash
 
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.storage.external import identity_of, open_external
 from lakebed.write.sources import FilePattern, files_below, without_own
 
 if TYPE_CHECKING:
@@ -55,6 +57,9 @@ class RowsPart(Protocol):
 class ForeignTable:
     """A table at one of its versions. ``rows`` is the number of rows by its own metadata; None if that is not exact.
     ``batches`` are all of its rows; ``parts`` are the same rows divided for tasks.
+
+    ``origin`` identifies the table at all of its versions, however its address is spelled. ``content`` identifies the
+    rows where the source has no versions.
     """
 
     name: str
@@ -63,6 +68,18 @@ class ForeignTable:
     rows: int | None
     batches: Callable[[], Iterator[pa.RecordBatch]]
     parts: Callable[[], Sequence[RowsPart]]
+    origin: str
+    content: str | None = None
+
+    @property
+    def request_key(self) -> str:
+        """The key under which a migration of this version is committed, unless its caller gives a job id."""
+        return f"{self.request_prefix}{self.content or self.version}"
+
+    @property
+    def request_prefix(self) -> str:
+        """The part of the key that all versions of the source share."""
+        return f"migrate:{xxhash.xxh3_128_hexdigest(self.origin.encode())}:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +93,12 @@ class SourceLocation:
     wanted: Mapping[str, pa.DataType] = field(default_factory=dict)
     """The fields of the target table, if there is one."""
 
+    @property
+    def identity(self) -> str:
+        """The same text for every spelling of the URL."""
+        _, path = open_external(self.url, self.home)
+        return identity_of(self.url, path)
+
     def number(self) -> int | None:
         """Return the version as a number. Raises UsageError if it is not one."""
         if self.version is None:
@@ -85,11 +108,33 @@ class SourceLocation:
         return int(self.version)
 
 
+_WRAPPERS = re.compile(r"^(?:[A-Za-z ]*\berror(?: ->|:) |External: )+", re.IGNORECASE)
+
+
+def library_text(error: BaseException) -> str:
+    """Return the message of an exception of a library in Rust, without the names of its layers and its trace."""
+    return _WRAPPERS.sub("", error_text(error)).partition(" 0: <unknown>")[0]
+
+
 def unsupported(location: SourceLocation) -> AbstractContextManager[None]:
     """Convert errors of another system's library in the block to a UsageError that names the table."""
 
     def translated(error: BaseException) -> Error:
-        return Code.SOURCE_UNSUPPORTED(f"{location.url}: {error_text(error)}", source=location.url)
+        return Code.SOURCE_UNSUPPORTED(f"{location.url}: {library_text(error)}", source=location.url)
+
+    return translate_errors(translated)
+
+
+def unreadable(location: SourceLocation, version: str | None) -> AbstractContextManager[None]:
+    """Convert errors of another system's library that reads rows in the block to a DamagedError."""
+
+    def translated(error: BaseException) -> Error:
+        text = library_text(error)
+        gone = "not found" in text
+        remedy = "its garbage collection may have deleted them: migrate its latest version" if gone else "restore them"
+        return Code.SOURCE_DAMAGED(
+            f"the files of version {version} of {location.url} cannot be read: {text}; {remedy}", name=location.url
+        )
 
     return translate_errors(translated)
 
@@ -163,8 +208,6 @@ class SourceFolder:
     """A folder of files, on a store or on local disk. Paths are relative to it."""
 
     def __init__(self, location: SourceLocation) -> None:
-        from lakebed.storage.external import open_external
-
         self.url = location.url.rstrip("/")
         self._files: ExternalFiles
         self._files, self._root = open_external(self.url, location.home)
@@ -172,10 +215,14 @@ class SourceFolder:
 
     def list(self, below: str = "") -> dict[str, ExternalFile]:
         """Return the files below a subfolder, by path, in order. Raises NotFoundError if there is no file."""
-        found = self._by_path(self._files.below(f"{self._root}/{below}".rstrip("/")))
+        found = self.list_if_any(below)
         if not found:
             raise Code.SOURCE_NOT_FOUND(f"no files below {self.url}/{below}".rstrip("/"), name=self.url)
         return found
+
+    def list_if_any(self, below: str) -> dict[str, ExternalFile]:
+        """Return the files below a subfolder, as :meth:`list`; empty if there is none."""
+        return self._by_path(self._files.below(f"{self._root}/{below}".rstrip("/")))
 
     def data_files(self) -> dict[str, ExternalFile]:
         """Return the files that an import of the folder reads, whatever their names end with, by path, in order.
@@ -206,7 +253,11 @@ class SourceFolder:
 
 
 def of_files(
-    folder: SourceFolder, parts: Sequence[ParquetPart], location: SourceLocation, version: str | None
+    folder: SourceFolder,
+    parts: Sequence[ParquetPart],
+    location: SourceLocation,
+    version: str | None = None,
+    content: str | None = None,
 ) -> ForeignTable:
     """Return the rows of all parts, in order. Reads all footers. A part with ``keep`` makes their number unknown."""
     if not parts:
@@ -227,7 +278,7 @@ def of_files(
         for part in read:
             yield from part.batches()
 
-    return ForeignTable(folder.url, version, schema, rows, batches, lambda: read)
+    return ForeignTable(folder.url, version, schema, rows, batches, lambda: read, location.identity, content)
 
 
 def _footer(folder: SourceFolder, path: str) -> Any:

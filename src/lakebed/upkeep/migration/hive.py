@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
+import xxhash
+
 from lakebed.upkeep.migration.foreign_table import ForeignTable, ParquetPart, SourceFolder, SourceLocation, of_files
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
@@ -19,7 +21,10 @@ _NULL = "__HIVE_DEFAULT_PARTITION__"
 def open_hive(location: SourceLocation) -> ForeignTable:
     """Open all files of the folder, which has no versions. Raises NotFoundError if there is none."""
     folder = SourceFolder(location)
-    return of_files(folder, [ParquetPart(path, values_of(path)) for path in folder.data_files()], location, None)
+    files = folder.data_files()
+    listed = [f"{path} {file.size_bytes} {file.etag or file.modified_ns}" for path, file in files.items()]
+    content = xxhash.xxh3_128_hexdigest("\n".join(listed).encode())
+    return of_files(folder, [ParquetPart(path, values_of(path)) for path in files], location, content=content)
 
 
 def values_of(path: str) -> dict[str, str | None]:

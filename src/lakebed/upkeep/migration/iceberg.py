@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 from lakebed.errors import Code
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage.external import options_of
-from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceFolder, SourceLocation, plain_schema, unsupported
+from lakebed.upkeep.migration.foreign_table import (
+    ForeignTable,
+    SourceFolder,
+    SourceLocation,
+    plain_schema,
+    unreadable,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,16 +49,17 @@ def open_iceberg(location: SourceLocation) -> ForeignTable:
         # Reads the files that have deletes, and raises for equality deletes.
         rows = scan.count()
     snapshot = scan.snapshot()
+    version = None if snapshot is None else str(snapshot.snapshot_id)
 
     def batches() -> Iterator[pa.RecordBatch]:
-        yield from scan.to_arrow_batch_reader()
+        with unreadable(location, version):
+            yield from scan.to_arrow_batch_reader()
 
     def parts() -> list[IcebergPart]:
         with unsupported(location):
             return [IcebergPart(table.metadata, table.io, scan.projection(), task) for task in scan.plan_files()]
 
-    version = None if snapshot is None else str(snapshot.snapshot_id)
-    return ForeignTable(location.url, version, schema, rows, batches, parts)
+    return ForeignTable(location.url, version, schema, rows, batches, parts, str(table.metadata.table_uuid))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +104,9 @@ def _open_table(location: SourceLocation) -> Table:
 
 def _check_hint(location: SourceLocation) -> None:
     """Raise UsageError for a folder that does not name its current metadata file."""
-    listed = SourceFolder(location).list("metadata")
+    listed = SourceFolder(location).list_if_any("metadata")
+    if not listed:
+        raise Code.SOURCE_NOT_FOUND(f"no table of Iceberg at {location.url}: it has no metadata/", name=location.url)
     if "metadata/version-hint.text" not in listed:
         files = [path for path in listed if path.endswith(".metadata.json")]
         last = f"; the last by name is {location.url.rstrip('/')}/{files[-1]}" if files else ""

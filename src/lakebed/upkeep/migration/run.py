@@ -20,6 +20,7 @@ import pyarrow as pa
 from lakebed.errors import Code
 from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.model.reports import WorkReport
+from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions.schema_growth import with_fields
 from lakebed.model.wording import count_text
 from lakebed.upkeep.migration.delta import open_delta
@@ -35,6 +36,7 @@ from lakebed.write.sources import plain
 
 if TYPE_CHECKING:
     from lakebed.model.schema import Schema
+    from lakebed.model.state.table_state import TableState
     from lakebed.table.table import Table
     from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceLocation
 
@@ -45,6 +47,35 @@ SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
     "sleeper": open_sleeper,
     "icedb": open_icedb,
 }
+
+
+def request_key_of(state: TableState, source: ForeignTable, job_id: str | None) -> str:
+    """Return the key under which the migration is committed: the job id, else one of the source and its version, so
+    that a repeat adds nothing.
+
+    Raises UsageError if another version of the source was migrated without a job id, and the table would keep the rows
+    of both.
+    """
+    if job_id is not None:
+        return job_id
+    keeps_one_row = state.merge.kept is not None
+    if keeps_one_row or state.answered(source.request_key) is not None:
+        return source.request_key
+    for key, answer in state.requests.items():
+        if key.startswith(source.request_prefix):
+            before = key.removeprefix(source.request_prefix)
+            changed = (
+                f"{source.name} was migrated at version {answer.version} of the table, and its files have changed since"
+                if source.version is None
+                else f"version {before} of {source.name} was migrated at version {answer.version} of the table, and "
+                f"this is version {source.version}"
+            )
+            raise Code.SOURCE_DUPLICATE(
+                f"{changed}: the rows of both would be there twice. Write what is new by `lakebed write`, migrate to "
+                "another table, or add all rows nonetheless with a job id of your own (--job-id)",
+                name=source.name,
+            )
+    return source.request_key
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +94,7 @@ class MigrationReport(WorkReport):
     def summary(self) -> str:
         """The result as a sentence."""
         if self.repeated:
-            return "migrated before; nothing was added"
+            return f"migrated before, at version {self.version}; nothing was added. Another job id adds the rows again"
         counted = "as many as the source says" if self.rows_expected is not None else "the source has no exact count"
         of = "" if self.source_version is None else f", of version {self.source_version} there"
         return f"{count_text(self.rows_read, 'row')} migrated{of}; {counted}"
@@ -94,6 +125,14 @@ class Selection:
         return pa.schema([one for one in source.schema if one.name not in taken])
 
 
+def repeated_report(table: Table, state: TableState, source: ForeignTable, request_key: str) -> MigrationReport | None:
+    """Return the report of a migration that was committed before; None: it was not."""
+    first = committed_at(state, "job_id", request_key)
+    if first is None:
+        return None
+    return MigrationReport(table.name, first, source.name, source.version, 0, source.rows, repeated=True)
+
+
 def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
     """Raise DamagedError if the number of rows read differs from the source's metadata."""
     if source.rows is not None and source.rows != rows:
@@ -107,12 +146,17 @@ def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
 def migrate(
     table: Table, source: ForeignTable, chosen: Selection, job_id: str | None, progress: Callable[[int], None]
 ) -> MigrationReport:
-    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing.
+    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing, nor one of the same
+    version without a job id.
 
-    Raises as :meth:`lakebed.table.table.Table.write`, and SchemaMismatchError for columns that do not fit.
+    Raises as :meth:`lakebed.table.table.Table.write` and :func:`request_key_of`, and SchemaMismatchError for columns
+    that do not fit.
     """
     read = 0
     state, settings = table.state(), table.settings_in_force()
+    request_key = request_key_of(state, source, job_id)
+    if (repeated := repeated_report(table, state, source, request_key)) is not None:
+        return repeated
     growth, schema = Growth.of(state, settings), table.schema
     if growth is not None:
         schema = with_fields(schema, growth.fields(schema, [(source.name, chosen.new_columns(source))], ()))
@@ -130,7 +174,7 @@ def migrate(
                 progress(read)
         check_count(source, read, table=table)
 
-    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(job_id))
+    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(request_key))
     return MigrationReport(
         table.name, added.version, source.name, source.version, read, source.rows, repeated=added.repeated
     )
