@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from lakebed.engine.complexity import TEXT_MAX
-from lakebed.engine.statement_parser import QUERIES, ColumnDefinition, StatementParser
+from lakebed.engine.statement_parser import OTHER_WORDS, QUERIES, ColumnDefinition, StatementParser
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code
 from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, RenameField, WidenField
@@ -161,6 +161,18 @@ REFUSED = {
     "revoke": "use `lakebed role drop` and `lakebed token drop`",
     "vacuum": "use `lakebed gc`",
     "optimize": "use `lakebed compact`",
+    "restore": "use Table.restore (`lakebed restore`)",
+    "clone": OTHER_WORDS["clone"],
+    "analyze": "statistics are written with the files: leave it out",
+    "refresh": "a statement reads the latest version of each table; a view is brought up to date by `lakebed view "
+    "refresh`",
+    "call": "there are no procedures; `lakebed docs words` names the command for each of other systems",
+    "load": "use `lakebed import` or `lakebed write`",
+    "convert": "use `lakebed migrate`",
+    "msck": "the log of a table names its files: leave it out; `lakebed verify` checks them",
+    "fsck": "use `lakebed verify`",
+    "undrop": "a table that was dropped is not brought back; copy it from a backup (`lakebed backup restore`)",
+    "lock": "nothing is locked: a commit that is too late is done again or refused",
     "use": "an instance has one schema; name the instance when it is opened",
 }
 """The first words of statements that are not supported, and what to do instead."""
@@ -389,10 +401,14 @@ def _alteration(parser: StatementParser) -> AlterStatement:
 
 def _schema_change(parser: StatementParser) -> SchemaChange:
     if not parser.is_one_of(("add", "drop", "rename", "alter")):
+        # ALTER TABLE t CREATE BRANCH b: the second word says what is meant.
+        parser.took_word("create")
         parser.fail("ADD, DROP, RENAME, ALTER or SET")
     word = parser.take().text.lower()
     parser.took_word("column")
     if word == "add":
+        if parser.is_word("partition") and parser.after is not None and parser.after.says("field"):
+            parser.refuse(OTHER_WORDS["partition"])
         column = parser.column()
         if not column.nullable:
             parser.fail_before("a column that may be null, as it is in the rows that are there")

@@ -22,6 +22,37 @@ if TYPE_CHECKING:
 QUERIES = ("select", "values", "with", "table", "from")
 """The first words of queries."""
 
+_NO_CLONES = (
+    "tables are not cloned: read a tag, write CREATE TABLE u (PRIMARY KEY (…)) AS SELECT * FROM t, or copy the "
+    "instance (`lakebed backup create`)"
+)
+_ONE_SCHEMA = "an instance has one schema, and its tables stand in it: leave the statement out"
+_SORTED = "rows are sorted by the primary key; for another order create an index or a view"
+
+OTHER_WORDS = {
+    "branch": "there are no branches: write to a table of its own, or read a tag (`lakebed tag create`)",
+    "catalog": _ONE_SCHEMA,
+    "clone": _NO_CLONES,
+    "cluster": _SORTED,
+    "comment": "tables and columns have no comments: leave it out",
+    "database": _ONE_SCHEMA,
+    "deep": _NO_CLONES,
+    "default": "columns have no defaults: a column that is not given is null",
+    "location": "a table lies below its instance: leave it out",
+    "partition": "partitions are key ranges, which split and join by themselves: leave it out",
+    "partitioned": "partitions are key ranges, which split and join by themselves: leave it out",
+    "role": "use `lakebed role create`",
+    "schema": _ONE_SCHEMA,
+    "shallow": _NO_CLONES,
+    "stored": "tables have one format: leave it out",
+    "tag": "use Table.tag (`lakebed tag create`)",
+    "tblproperties": "settings are given as WITH (setting = value)",
+    "user": "use `lakebed token create`",
+    "using": "tables have one format: leave it out",
+    "zorder": _SORTED,
+}
+"""Words of other systems that no statement has, and what is so here."""
+
 _ENDS = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -107,6 +138,8 @@ class StatementParser:
         """Raise UsageError: something else is next."""
         known = ""
         if self.next is not None and self.next.kind == "word":
+            if (instead := OTHER_WORDS.get(self.next.text.lower())) is not None:
+                self.refuse(instead)
             known = did_you_mean(self.next.text.upper(), expected.replace(",", " ").split())
         found = "the end" if self.next is None else f"{self.next.text[:40]!r}"
         raise self._error(f"syntax error at {found} {self._place()}: expected {expected}{known}")

@@ -19,7 +19,7 @@ def test_what_a_word_is_answered_with_is_a_command(word: str) -> None:
     assert LAKEBED.get_command(context, word) is None, "such a command is there"
     first, *rest = WORDS[word].split()
     if first.startswith("--"):
-        assert first in [option for param in LAKEBED.params for option in param.opts]
+        assert first in {*(option for param in LAKEBED.params for option in param.opts), *context.help_option_names}
         return
     command = LAKEBED.get_command(context, first)
     assert command is not None
