@@ -31,7 +31,7 @@ from lakebed.jobs.job_progress import Callback
 from lakebed.model.checks import check_method
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.spark.scattered import scattered
-from lakebed.spark.session import active_session, connect_session, cores_of, start_session
+from lakebed.spark.session import active_session, connect_session, cores_of, end_session, has_ended, start_session
 from lakebed.spark.spark_exchange import SparkExchange
 from lakebed.spark.spark_job import ArrowFunction, JobSpan, application_of, attempt_number, spark_job
 from lakebed.table.tracker.recorder import NO_RUN
@@ -58,6 +58,14 @@ class Local:
         """Start a session, as :func:`lakebed.spark.session.start_session`."""
         return start_session(self.master)
 
+    def end(self, session: SparkSession) -> None:
+        """End a session that was started, as :func:`lakebed.spark.session.end_session`."""
+        end_session(session)
+
+    def has_died(self, session: SparkSession, error: Exception) -> bool:  # noqa: ARG002 - the JVM says it itself
+        """Return whether a session of which work failed is unusable."""
+        return has_ended(session)
+
     def executor(self) -> SparkExecutor:
         """Return an executor, on the session that is active in this process if there is one."""
         return SparkExecutor(self.start, uses_active=True)
@@ -72,6 +80,14 @@ class Remote:
     def start(self) -> SparkSession:
         """Start a session, as :func:`lakebed.spark.session.connect_session`."""
         return connect_session(self.url)
+
+    def end(self, session: SparkSession) -> None:
+        """End a session that was started, as :func:`lakebed.spark.session.end_session`."""
+        end_session(session)
+
+    def has_died(self, session: SparkSession, error: Exception) -> bool:  # noqa: ARG002 - only its failures tell
+        """Return whether a session of which work failed is unusable: any failure of Spark ends the server's session."""
+        return isinstance(error, Error) and error.code == Code.SPARK_FAILED
 
     def executor(self) -> SparkExecutor:
         """Return an executor on a session of its own."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,33 +17,37 @@ from lakebed.spark import Local
 LARGE = engines.IN_PROCESS_BYTES_MAX + 1
 
 
-class Sessions:
-    """Stands for PySpark, which this test does not start: it notes what is started and ended, in order."""
+class Session:
+    """As much of a session as a pipeline asks for."""
 
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-        self.ending, self.may_end = threading.Event(), threading.Event()
-
-    def start(self) -> object:
-        self.seen.append("start")
-        return self
-
-    def createDataFrame(self) -> None:  # noqa: N802 - a pipeline takes no session without it
+    def createDataFrame(self) -> None:  # noqa: N802 - Spark's name
         raise NotImplementedError
 
-    def end(self, _session: object) -> None:
+
+@dataclass(frozen=True)
+class Sessions(Local):
+    """Launches sessions without PySpark, all of which die: it notes what is started and ended, in order."""
+
+    seen: list[str] = field(default_factory=list)
+    ending: threading.Event = field(default_factory=threading.Event)
+    may_end: threading.Event = field(default_factory=threading.Event)
+
+    def start(self) -> Any:
+        self.seen.append("start")
+        return Session()
+
+    def end(self, session: Any) -> None:
         self.ending.set()
         assert self.may_end.wait(120)
         self.seen.append("end")
 
+    def has_died(self, session: Any, error: Exception) -> bool:
+        return True
+
 
 @pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> Sessions:
-    kept = Sessions()
-    monkeypatch.setattr(Local, "start", lambda _: kept.start())
-    monkeypatch.setattr(engines, "end_session", kept.end)
-    monkeypatch.setattr(engines, "has_ended", lambda _session: True)
-    return kept
+def sessions() -> Sessions:
+    return Sessions()
 
 
 def _fail(shared: engines.Engines, *, meanwhile: Any = lambda: None) -> None:
@@ -62,7 +67,7 @@ def _use(shared: engines.Engines) -> None:
 
 @pytest.mark.parametrize("end", [_fail, lambda shared: shared.end_idle()], ids=["died", "idle"])
 def test_no_session_starts_while_another_ends(tmp_path: Path, sessions: Sessions, end: Any) -> None:
-    shared = engines.Engines(lakebed.create(tmp_path / "lake"), Local("local[1]"), idle_s=0.0)
+    shared = engines.Engines(lakebed.create(tmp_path / "lake"), sessions, idle_s=0.0)
     _use(shared)
     ended = threading.Thread(target=end, args=(shared,))
     ended.start()
@@ -79,7 +84,7 @@ def test_no_session_starts_while_another_ends(tmp_path: Path, sessions: Sessions
 
 def test_a_session_that_died_under_two_works_ends_once(tmp_path: Path, sessions: Sessions) -> None:
     sessions.may_end.set()
-    shared = engines.Engines(lakebed.create(tmp_path / "lake"), Local("local[1]"))
+    shared = engines.Engines(lakebed.create(tmp_path / "lake"), sessions)
     _fail(shared, meanwhile=lambda: _fail(shared))
     _use(shared)
     shared.close()

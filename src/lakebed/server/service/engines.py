@@ -24,7 +24,6 @@ from lakebed.jobs.pipeline import Pipeline
 from lakebed.jobs.worker_pool import InProcess
 from lakebed.server.service.status import SparkState
 from lakebed.spark.java_runtime import java_for_spark
-from lakebed.spark.session import end_session, has_ended
 from lakebed.spark.spark_executor import Local, Remote
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ class _Engine:
     """A pipeline, the number of its current users, and when the last one released it."""
 
     pipeline: Pipeline
+    launcher: Local | Remote | None = None
     session: Any = None
     users: int = 0
     used_s: float = 0.0
@@ -47,8 +47,12 @@ class _Engine:
     def end(self) -> None:
         """End the workers or the session."""
         self.pipeline.close()
-        if self.session is not None:
-            end_session(self.session)
+        if self.launcher is not None:
+            self.launcher.end(self.session)
+
+    def has_died(self, error: Exception) -> bool:
+        """Return whether the session of work that failed is unusable."""
+        return self.launcher is not None and self.launcher.has_died(self.session, error)
 
 
 class Engines:
@@ -100,7 +104,7 @@ class Engines:
         try:
             yield engine.pipeline
         except Exception as error:
-            if large and self._has_died(engine, error):
+            if large and engine.has_died(error):
                 self._end(lambda other: other is engine)
                 raise Code.SPARK_FAILED(
                     f"Spark ended while it worked: {error}; the next work starts it again", transient=True
@@ -162,20 +166,12 @@ class Engines:
             try:
                 assert self._remote is not None
                 session = self._remote.start()
-                engine = _Engine(Pipeline(self._instance, session), session, users=1)
+                engine = _Engine(Pipeline(self._instance, session), self._remote, session, users=1)
             finally:
                 self._is_starting = False
             with self._changing:
                 self._spark = engine
             return engine
-
-    def _has_died(self, engine: _Engine, error: Exception) -> bool:
-        """Return whether the session is unusable; with Spark Connect after any failure of Spark, which ends the
-        server's sessions.
-        """
-        if isinstance(self._remote, Remote):
-            return isinstance(error, Error) and error.code == Code.SPARK_FAILED
-        return engine.session is not None and has_ended(engine.session)
 
 
 def _has_java() -> bool:
