@@ -418,9 +418,9 @@ def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(ins
 # -- files of a table with a merge mode ----------------------------------------------------------------------------
 
 
-def put_run(table, stored, schema, markers=None):
+def put_run(table, stored, schema, markers=None, **layout):
     """Commit rows as a file, possibly with a wrong number of deletes and partial rows."""
-    layout = dataclasses.replace(table.layout(), schema=schema)
+    layout = dataclasses.replace(table.layout(), schema=schema, **layout)
     with tempfile.TemporaryDirectory() as scratch:
         run = write_run(stored.to_batches(), layout, Path(scratch), rows_estimate=stored.num_rows)
         if markers is not None:
@@ -460,11 +460,12 @@ def test_a_wrong_number_of_deletes_is_found(merging):
     assert found(merging, file) == ["markers"]
 
 
-@pytest.mark.parametrize("batch_rows", [1, 7, 10_000])
-def test_rows_of_one_key_that_were_not_merged_are_found(merging, monkeypatch, batch_rows):
-    monkeypatch.setattr("lakebed.read.inspect.scrub.BATCH_ROWS_MAX", batch_rows)
+@pytest.mark.parametrize("group_rows", [1, 7, 10_000])
+def test_rows_of_one_key_that_were_not_merged_are_found(merging, group_rows):
+    """Those of two row groups are checked in two batches."""
     base = one_row_a_key()
-    file = put_run(merging, base.take([*range(5), 4, *range(5, base.num_rows)]), SCHEMA)
+    doubled = base.take([*range(5), 4, *range(5, base.num_rows)])
+    file = put_run(merging, doubled, SCHEMA, row_group_rows=group_rows)
     assert found(merging, file) == ["doubled_key"]
     (finding,) = settled(merging.verify(deep=True))
     assert "equal k, first in row 5" in finding.what

@@ -42,19 +42,6 @@ def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table
     assert_holds(table, *parts)
 
 
-def test_a_large_partition_is_merged_by_several_tasks_and_committed_at_once(pipeline, table, monkeypatch):
-    monkeypatch.setattr("lakebed.upkeep.compaction.plan.SHARE_BYTES_MIN", 1000)
-    parts = [rows(seed, 2000) for seed in range(3)]
-    for part in parts:
-        table.write(part)
-    before = table.version
-    report = pipeline.compact(table, strategy="full")
-    assert (report.partitions, report.version) == (1, before + 2)
-    assert report.files_out > 1
-    assert table.partitions().column("runs").to_pylist() == [1]
-    assert_holds(table, *parts)
-
-
 def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipeline, instance):
     """Three batches of jobs, of which each is opened, run and committed by a thread of its own."""
     parts = [rows(seed, 400) for seed in range(2)]

@@ -8,7 +8,6 @@ import pytest
 
 from lakebed import Aggregate, First, Latest, Schema
 from lakebed.jobs.bulk_import import map_inputs
-from lakebed.write import plan
 from tests.spark.cases import reads_streams
 from tests.spark.test_streaming import forget_last_batch, run_to_the_end
 
@@ -103,17 +102,14 @@ def test_an_import_into_a_table_that_aggregates_counts_rows(pipeline, instance, 
         assert [row["last"] for row in table.to_arrow().to_pylist()] == [5998, 5999]
 
 
-@pytest.mark.parametrize("shuffled", [False, True], ids=["sort", "shuffle"])
-def test_an_ingest_job_merges_the_files_of_its_requests_as_they_were_submitted(
-    pipeline, instance, tmp_path, monkeypatch, shuffled
-):
-    monkeypatch.setattr(plan, "SORT_BYTES_MAX", 0 if shuffled else plan.SORT_BYTES_MAX)
+@pytest.mark.parametrize("method", ["sort", "shuffle"])
+def test_an_ingest_job_merges_the_files_of_its_requests_as_they_were_submitted(pipeline, instance, tmp_path, method):
     table = instance.create_table("t", SCHEMA, merge=Latest())
     parts = [changes(seed, 2000) for seed in range(3)]
     # Submitted in an order that is not that of their names.
     for number, name in enumerate(["c", "a", "b"]):
         table.submit(put(tmp_path / name, parts[number]))
-    report = pipeline.ingest(table, force=True)
+    report = pipeline.ingest(table, force=True, method=method)
     assert (report.jobs, report.requests, report.rows_read, report.rows) == (1, 3, 6000, 200)
     assert table.to_arrow().to_pylist() == merged(Latest(), *parts)
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
 from lakebed import Aggregate, Schema
-from lakebed.jobs.bulk_import import view_backfill
+from lakebed.jobs.bulk_import.importer import Importer
+from lakebed.jobs.bulk_import.view_backfill import BackfillLimits, backfill
+from lakebed.jobs.executor import Root, TableCall
+from lakebed.spark.spark_executor import SparkExecutor
+from lakebed.upkeep.view_feed import refresh
 
 SCHEMA = Schema({"id": "int64"}, values={"origin": "string", "delay": "int64"})
 QUERY = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP BY origin"
 
 
+LIMITS = BackfillLimits(bytes_min=1, share_bytes=4_000)
+
+
 @pytest.fixture
-def flights(instance, monkeypatch):
-    monkeypatch.setattr(view_backfill, "BACKFILL_BYTES_MIN", 1)
-    monkeypatch.setattr(view_backfill, "PARTITION_BYTES", 4_000)
+def flights(instance):
     table = instance.create_table("flights", SCHEMA, split_points=[1_000, 2_000])
     origins = ["EWR", "JFK", "LGA"]
     for first in (0, 1_500):
@@ -25,31 +32,43 @@ def flights(instance, monkeypatch):
     return table
 
 
-def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(instance, pipeline, flights, monkeypatch):
+@pytest.fixture
+def refreshed(spark, instance, flights):
+    """Refreshes a view of the flights, with all of them on Spark; ``refreshed.shares`` has the tasks of each time."""
+
+    class Noting(Importer):
+        def staged(self, tasks, rows):
+            run.shares.append(len(tasks))
+            return super().staged(tasks, rows)
+
+    def run(view, **how):
+        importer = Noting(SparkExecutor(lambda: spark), TableCall(view, Root(instance.url)))
+        return refresh(view, flights, backfill=partial(backfill, importer, flights, limits=LIMITS), **how)
+
+    run.shares = []
+    return run
+
+
+def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(instance, flights, refreshed):
     merge = Aggregate({"n": "sum", "delay": "sum"})
     view = instance.create_view_table("totals", source="flights", select=QUERY, row_key=["origin"], merge=merge)
-    seen = []
-    made = view_backfill.Importer.staged
-    monkeypatch.setattr(
-        view_backfill.Importer, "staged", lambda self, tasks, rows: seen.append(len(tasks)) or made(self, tasks, rows)
-    )
-    report = pipeline.refresh("totals")
-    assert seen[0] > 1
+    report = refreshed(view)
+    assert refreshed.shares[0] > 1
     assert (report.rows_read, report.until) == (3_000, flights.version)
     counts = {row["origin"]: row["n"] for row in view.scan().read_all().to_pylist()}
     assert counts == {"EWR": 1_000, "JFK": 1_000, "LGA": 1_000}
     flights.write(pa.table({"id": [9_999], "origin": ["EWR"], "delay": [1]}, schema=SCHEMA.arrow))
-    assert pipeline.refresh("totals").rows_read == 1
+    assert refreshed(view).rows_read == 1
     assert view.get("EWR").column("n").to_pylist() == [1_001]
-    assert pipeline.refresh("totals", anew=True).rows_read == 3_001
+    assert refreshed(view, anew=True).rows_read == 3_001
     assert view.get("EWR").column("n").to_pylist() == [1_001]
     delays = sum(n % 7 for n in range(3_000)) + 1
     assert sum(view.scan().read_all().column("delay").to_pylist()) == delays
-    assert len(seen) == 2
+    assert len(refreshed.shares) == 2
 
 
-def test_results_without_a_key_are_left_out(instance, pipeline, flights):
+def test_results_without_a_key_are_left_out(instance, flights, refreshed):
     select = "SELECT nullif(origin, 'LGA') AS origin, id FROM source"
     view = instance.create_view_table("v", source="flights", select=select, row_key=["origin"], sort_key=["id"])
-    assert pipeline.refresh(view).rows_without_key is None, "tasks of Spark do not count them"
+    assert refreshed(view).rows_without_key is None, "tasks of Spark do not count them"
     assert (view.state().view.version, view.count().rows) == (flights.version, 2_000)

@@ -85,7 +85,7 @@ def create(
     """
     check_flag("exist_ok", exist_ok)
     try:
-        return _created(url, storage_options, log_url, among_others=among_others)
+        return _created(connect(url, storage_options), storage_options, log_url, among_others=among_others)
     except ExistsError:
         if not exist_ok:
             raise
@@ -93,11 +93,10 @@ def create(
 
 
 def _created(
-    url: str, storage_options: Mapping[str, str] | None, log_url: str | None, *, among_others: bool
+    storage: Storage, storage_options: Mapping[str, str] | None, log_url: str | None, *, among_others: bool
 ) -> Instance:
     from lakebed.storage.disk_space import keep_reserve
 
-    storage = connect(url, storage_options)
     instance = clock.new_id()
     logs = connect_logs(log_url, storage, instance, storage_options=storage_options)
     if storage.get(INSTANCE_NAME) is not None:

@@ -120,15 +120,25 @@ Backfill = Callable[["Snapshot", "ViewSource"], "Ingested | None"]
 """Makes files of a query's result over all rows of a snapshot; None if this process has to do it."""
 
 
-def refresh(view: Table, source: Table, *, anew: bool = False, backfill: Backfill | None = None) -> RefreshReport:
-    """Bring a view up to date with its source; see :meth:`lakebed.Pipeline.refresh`."""
+def refresh(
+    view: Table,
+    source: Table,
+    *,
+    anew: bool = False,
+    backfill: Backfill | None = None,
+    part_rows: int = PART_ROWS,
+) -> RefreshReport:
+    """Bring a view up to date with its source; see :meth:`lakebed.Pipeline.refresh`.
+
+    The query gets parts of at most ``part_rows``.
+    """
     fed = view_source(view)
     base_version = view.version
     with source.pin() as snapshot:
         until = snapshot.version
         if not anew and (idle := nothing_new(f"view {view.name}", view, source, fed.version, until)):
             return idle
-        reading = _Reading(view, source, snapshot, fed)
+        reading = _Reading(view, source, snapshot, fed, part_rows=part_rows)
         made = None if anew or not fed.version else reading.changed()
         if made is None:
             anew = anew or bool(fed.version)
@@ -155,9 +165,11 @@ def nothing_new(what: str, fed: Table, source: Table, has: int, until: int) -> R
     return RefreshReport(fed.name, source.name, until, until, 0, fed.version, anew=False) if until == has else None
 
 
-def parts_of(rows: Iterable[pa.RecordBatch], memory_limit_bytes: int) -> Iterator[pa.RecordBatch]:
+def parts_of(
+    rows: Iterable[pa.RecordBatch], memory_limit_bytes: int, part_rows: int = PART_ROWS
+) -> Iterator[pa.RecordBatch]:
     """Return the rows in the parts that a query gets."""
-    for part in gather(rows, PART_ROWS, memory_limit_bytes // PART_SHARE):
+    for part in gather(rows, part_rows, memory_limit_bytes // PART_SHARE):
         yield from part.combine_chunks().to_batches()
 
 
@@ -220,11 +232,12 @@ class _Reading:
 
     _settled = staticmethod(settled)
 
-    def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource) -> None:
+    def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource, *, part_rows: int) -> None:
         self._view = view
         self._source = source
         self._snapshot = snapshot
         self._fed = fed
+        self._part_rows = part_rows
         self._settings = view.settings_in_force()
         self._query = self._bound()
         self._rows_read = 0
@@ -249,6 +262,9 @@ class _Reading:
                 table=self._view.name,
             )
         return query
+
+    def _parts(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return parts_of(rows, self._settings.memory_limit_bytes, self._part_rows)
 
     def all_rows(self) -> Iterator[pa.RecordBatch]:
         """Return all rows of the source."""
@@ -301,7 +317,7 @@ class _Reading:
         schema = self._view.schema
         with self._view.reader.scan(plan(held.state, ranges), schema.names, None) as found:
             # In large parts: their keys are searched for in as many others, which Arrow prepares each time.
-            for part in parts_of(found, self._settings.memory_limit_bytes):
+            for part in self._parts(found):
                 yield exactly(part, schema.arrow)
 
     def _took(self) -> tuple[pa.Table | None, Iterable[pa.RecordBatch]]:
@@ -328,10 +344,10 @@ class _Reading:
 
     def _changes(self) -> Iterator[tuple[bool, pa.RecordBatch]]:
         """Return the rows that went, each with True, and those that came, in parts; in the order of versions."""
-        schema, limit = self._snapshot.schema, self._settings.memory_limit_bytes
+        schema = self._snapshot.schema
         found = changes(self._source.versions, self._fed.version, self._snapshot.version, removed_rows=True)[1]
         with closing(found) as batches:
-            for part in parts_of(batches, limit):
+            for part in self._parts(batches):
                 gone = pc.is_in(part.column(CHANGE), value_set=_OLD)
                 rows = exactly(part.drop_columns([field.name for field in FEED_COLUMNS]), schema.arrow)
                 for went, mask in ((True, gone), (False, pc.invert(gone))):
@@ -388,7 +404,7 @@ class _Reading:
             self._rows_without_key += results
 
     def _counted(self, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for part in parts_of(rows, self._settings.memory_limit_bytes):
+        for part in self._parts(rows):
             self._rows_read += part.num_rows
             yield part
 

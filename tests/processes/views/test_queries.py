@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import AddField, Aggregate, DropField, First, KeepAll, Latest, RenameField, Schema, WidenField
 from lakebed.errors import Code, UsageError
-from lakebed.upkeep import view_feed
+from lakebed.upkeep.view_feed import refresh
 from tests.raising import raises
 from tests.workers import in_process
 
@@ -111,18 +111,16 @@ def compare(folder, query, keys, merge, batches):
     source = lake.create_table("s", SOURCE)
     view = lake.create_view_table("v", source="s", select=query, row_key=keys, merge=merge)
     names, numbers = view.schema.names, count()
-    with pytest.MonkeyPatch.context() as patch, in_process(lake) as pipeline:
-        patch.setattr(view_feed, "PART_ROWS", 2)
-        for index, batch in enumerate(batches):
-            given = [{"k": next(numbers)} | row for row in batch]
-            source.write(pa.Table.from_pylist(given, source.schema.arrow))
-            if index % 2 or index == len(batches) - 1:
-                pipeline.refresh(view)
-                found = rows(row.values() for row in view.scan().read_all().to_pylist())
-                ordered = f"SELECT {', '.join(names)} FROM ({query}) r"
-                assert found == recomputed(ordered, source.scan().read_all()), query
-        pipeline.refresh(view, anew=True)
-        assert rows(row.values() for row in view.scan().read_all().to_pylist()) == found
+    for index, batch in enumerate(batches):
+        given = [{"k": next(numbers)} | row for row in batch]
+        source.write(pa.Table.from_pylist(given, source.schema.arrow))
+        if index % 2 or index == len(batches) - 1:
+            refresh(view, source, part_rows=2)
+            found = rows(row.values() for row in view.scan().read_all().to_pylist())
+            ordered = f"SELECT {', '.join(names)} FROM ({query}) r"
+            assert found == recomputed(ordered, source.scan().read_all()), query
+    refresh(view, source, anew=True, part_rows=2)
+    assert rows(row.values() for row in view.scan().read_all().to_pylist()) == found
 
 
 @settings(max_examples=settings().max_examples // 3)

@@ -148,10 +148,9 @@ def test_two_refreshes_at_the_same_time_add_no_row_twice(pipeline, lake, flights
     assert of(totals) == [{"origin": "JFK", "n": 5, "delay": 10}]
 
 
-def test_parts_of_the_rows_are_put_together(monkeypatch, pipeline, flights, totals):
-    monkeypatch.setattr(view_feed, "PART_ROWS", 7)
+def test_parts_of_the_rows_are_put_together(flights, totals):
     flights.write(rows(range(50)))
-    assert pipeline.refresh("totals").rows_read == 50
+    assert view_feed.refresh(totals, flights, part_rows=7).rows_read == 50
     assert of(totals) == [{"origin": "JFK", "n": 50, "delay": sum(range(50))}]
 
 

@@ -8,7 +8,6 @@ from lakebed.model.settings import Settings, Strategy
 from lakebed.model.state.transactions import ConcatenateRuns, OpenJob, ProposeFiles, ProposeOutput
 from lakebed.upkeep.compaction.plan import (
     LIMITS,
-    SHARE_BYTES_MIN,
     CompactionLimits,
     PartitionMerge,
     check_strategy,
@@ -174,10 +173,10 @@ def merge(size_bytes):
     ("size_bytes", "cores", "tasks"),
     [
         (1, 8, 1),
-        (SHARE_BYTES_MIN, 8, 1),
-        (2 * SHARE_BYTES_MIN, 8, 2),
-        (100 * SHARE_BYTES_MIN, 8, 8),
-        (100 * SHARE_BYTES_MIN, 1, 4),
+        (LIMITS.share_bytes_min, 8, 1),
+        (2 * LIMITS.share_bytes_min, 8, 2),
+        (100 * LIMITS.share_bytes_min, 8, 8),
+        (100 * LIMITS.share_bytes_min, 1, 4),
     ],
     ids=["tiny", "one share", "two shares", "all cores", "one core, but several GiB"],
 )

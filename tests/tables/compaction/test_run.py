@@ -86,6 +86,18 @@ def test_partitions_whose_boundary_has_line_breaks_are_merged(tmp_path):
     assert keys(table) == {"a": 2, boundary: 2, "z": 2}
 
 
+def test_a_large_partition_is_merged_by_several_tasks_and_committed_at_once(tmp_path):
+    table = lakebed.create(str(tmp_path / "large")).create_table("t", lakebed.Schema({"k": "int64"}))
+    for _ in range(3):
+        table.write(pa.table({"k": range(2_000)}))
+    before = table.version
+    shared = prepare(table, "full", CompactionLimits(share_bytes_min=1_000))
+    report = compact(table, shared, lambda tasks: merged(table, tmp_path, tasks), cores=2)
+    assert (report.partitions, report.files_out, report.version) == (1, 2, before + 2)
+    assert runs(table) == [1]
+    assert keys(table) == dict.fromkeys(range(2_000), 3)
+
+
 def test_what_a_wave_made_is_committed_before_the_next_one_runs(table, tmp_path):
     seen = []
 

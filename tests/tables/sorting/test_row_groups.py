@@ -6,8 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakebed.errors import SchemaMismatchError
-from lakebed.files.parquet import row_groups
-from lakebed.files.parquet.row_groups import read_row_groups
+from lakebed.files.parquet.row_groups import HEAVY_BYTES, read_row_groups
 from lakebed.files.parquet.sizes import BATCH_BYTES, decoded_rows, row_ends
 
 MIB = 1024 * 1024
@@ -39,12 +38,11 @@ ROWS = {
 
 
 @pytest.mark.parametrize("name", ROWS)
-@pytest.mark.parametrize("heavy", [0, row_groups.HEAVY_BYTES])
-def test_the_rows_are_those_of_the_file(path, monkeypatch, name, heavy):
+@pytest.mark.parametrize("heavy_bytes", [0, HEAVY_BYTES])
+def test_the_rows_are_those_of_the_file(path, name, heavy_bytes):
     """Whether or not the headers of all pages are looked at."""
-    monkeypatch.setattr(row_groups, "HEAVY_BYTES", heavy)
     pq.write_table(ROWS[name], path, row_group_size=1100, max_rows_per_page=100)
-    found = plain(read(path), pq.read_schema(path))
+    found = plain(read(path, heavy_bytes=heavy_bytes), pq.read_schema(path))
     assert found.to_pylist() == ROWS[name].to_pylist()
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-import lakebed
 from lakebed.clock import random_token
 from lakebed.errors import Code, ExistsError, StorageError
 from lakebed.jobs.bulk_import.staging import Quarantine, RejectedRows
@@ -16,6 +17,7 @@ from lakebed.log.segments import SegmentCache, SegmentStore
 from lakebed.model.state.columns import SegmentRows
 from lakebed.storage import PutOutcome, connect
 from lakebed.storage.retries import ATTEMPTS_MAX, PAUSE_MAX_S, put_until_clear, read_until_answered
+from lakebed.table.opening import _created
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.export.publication import publish
 from lakebed.write.run import _put_summary
@@ -96,27 +98,37 @@ def test_a_read_without_an_answer_ends_with_its_own_error(transient, reads):
     assert len(asked) == reads
 
 
-def create_an_instance(storage, monkeypatch):
-    monkeypatch.setattr("lakebed.table.opening.connect", lambda *_: storage)
-    lakebed.create(storage.url)
+def create_an_instance(storage):
+    _created(storage, None, None, among_others=False)
 
 
-def write_a_segment(storage, _):
+def write_a_segment(storage):
     batch = pa.RecordBatch.from_pydict({"id": ["a", "b"], "n": [1, 2]})
     codec = SimpleNamespace(schema=batch.schema, nullable=())
     SegmentStore(storage, lambda token: f"segments/{token}.arrow", SegmentCache(0)).put(SegmentRows(codec, batch))
 
 
-def finish_an_export(storage, _):
+def finish_an_export(storage):
     publish(storage, {"export": "0192", "files": []}, "0192")
 
 
-def finish_a_quarantine(storage, monkeypatch):
-    monkeypatch.setattr(Root, "connect", lambda _: storage)
-    Quarantine(Root(storage.url), "monday", "first").finish([RejectedRows(1, ("monday/first-1.parquet",))], {})
+@dataclass(frozen=True)
+class At(Root):
+    """The location of a store of the test."""
+
+    storage: Any = None
+
+    def connect(self):
+        return self.storage
 
 
-def write_a_summary(storage, _):
+def finish_a_quarantine(storage):
+    Quarantine(At(storage.url, storage=storage), "monday", "first").finish(
+        [RejectedRows(1, ("monday/first-1.parquet",))], {}
+    )
+
+
+def write_a_summary(storage):
     _put_summary(storage, "f.summary", b"1")
 
 
@@ -131,14 +143,14 @@ def write_a_summary(storage, _):
     ],
 )
 @pytest.mark.parametrize("fault", [Fault.FAIL_BEFORE, Fault.FAIL_AFTER])
-def test_a_put_of_an_object_pauses_between_unclear_answers(act, name, fault, limits, monkeypatch):
+def test_a_put_of_an_object_pauses_between_unclear_answers(act, name, fault, limits):
     storage = faulty(Rule(fault, "create", name, calls={1, 2}))
-    act(storage, monkeypatch)
+    act(storage)
     assert len(limits) == storage.fired[fault] == 2
     limits.clear()
     silent = faulty(Rule(Fault.FAIL_BEFORE, "create", name))
     with pytest.raises(StorageError, match=f"no clear answer to {ATTEMPTS_MAX} puts of "):
-        act(silent, monkeypatch)
+        act(silent)
     assert len(limits) == silent.fired[Fault.FAIL_BEFORE] - 1 == ATTEMPTS_MAX - 1
 
 
@@ -147,5 +159,5 @@ def test_an_export_does_not_take_the_manifest_of_another_for_its_own():
     storage = faulty(Rule(Fault.FAIL_BEFORE, "create", "_manifest.json", calls={1}))
     storage.inner.create("_manifest.json", b"another")
     with pytest.raises(ExistsError, match="another export"):
-        finish_an_export(storage, None)
+        finish_an_export(storage)
     assert storage.get("_manifest.json") == b"another"

@@ -57,13 +57,14 @@ _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE
 _DECIMAL_BYTES = 16
 
 
-def read_row_groups(
+def read_row_groups(  # noqa: PLR0913 - which rows, and how much at once
     source: pa.NativeFile,
     name: str,
     groups: Sequence[int] | None = None,
     columns: Sequence[str] | None = None,
     *,
     pages_bytes: int = DEFAULT_PAGES_BYTES_MAX,
+    heavy_bytes: int = HEAVY_BYTES,
 ) -> Iterator[pa.RecordBatch]:
     """Return the rows of some row groups (None: all) in order, in batches of at most BATCH_BYTES unless a row is
     larger.
@@ -78,7 +79,7 @@ def read_row_groups(
     for index in range(metadata.num_row_groups) if groups is None else groups:
         if not metadata.row_group(index).num_rows:
             continue
-        shape = _shape(readers, index, columns)
+        shape = _shape(readers, index, columns, heavy_bytes)
         rows = shape.batch_rows(source, name, pages_bytes)
         batches = readers.of(shape.dictionaries, shape.buffer_bytes).iter_batches(
             rows, row_groups=[index], columns=columns
@@ -143,10 +144,11 @@ class _Leaf:
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """The way to read a row group."""
+    """The way to read a row group; the pages of a batch's rows decode to at most ``heavy_bytes``."""
 
     rows: int
     leaves: tuple[_Leaf, ...]
+    heavy_bytes: int
 
     @property
     def dictionaries(self) -> tuple[str, ...]:
@@ -157,18 +159,18 @@ class _Shape:
     def buffer_bytes(self) -> int:
         """The buffer for each column chunk; 0 to read chunks whole, unless they are too large together."""
         stored = sum(leaf.chunk.total_compressed_size for leaf in self.leaves)
-        if stored <= HEAVY_BYTES:
+        if stored <= self.heavy_bytes:
             return 0
-        return int(min(_BUFFER_BYTES_MAX, max(_BUFFER_BYTES_MIN, HEAVY_BYTES // len(self.leaves))))
+        return int(min(_BUFFER_BYTES_MAX, max(_BUFFER_BYTES_MIN, self.heavy_bytes // len(self.leaves))))
 
     def batch_rows(self, source: pa.NativeFile, name: str, pages_bytes: int) -> int:
         """Return the number of rows of a batch. Raises SchemaMismatchError for pages of more than ``pages_bytes``."""
         row_bytes = sum(leaf.batch_bytes for leaf in self.leaves) / self.rows
         rows = max(1, min(BATCH_ROWS, int(BATCH_BYTES / max(1.0, row_bytes))))
-        if sum(leaf.decoded_bytes for leaf in self.leaves) <= HEAVY_BYTES:
+        if sum(leaf.decoded_bytes for leaf in self.leaves) <= self.heavy_bytes:
             return rows
         # The other columns together have less than half of the limit of a batch.
-        large = [leaf for leaf in self.leaves if leaf.decoded_bytes > HEAVY_BYTES // (2 * len(self.leaves))]
+        large = [leaf for leaf in self.leaves if leaf.decoded_bytes > self.heavy_bytes // (2 * len(self.leaves))]
         pages = [_pages(source, leaf, self.rows) for leaf in large]
         held = sum(one.held_bytes for one in pages)
         if held > pages_bytes:
@@ -181,7 +183,7 @@ class _Shape:
                 column=leaf.path,
             )
         # The pages are held for any number of rows.
-        while rows > 1 and sum(one.heaviest(rows) for one in pages) > HEAVY_BYTES + held:
+        while rows > 1 and sum(one.heaviest(rows) for one in pages) > self.heavy_bytes + held:
             rows //= 2
         return rows
 
@@ -204,7 +206,7 @@ class _Pages:
         return int((self.before[np.minimum(ends, len(self.before) - 1)] - self.before[:-1]).max())
 
 
-def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Shape:
+def _shape(readers: _Readers, index: int, columns: Sequence[str] | None, heavy_bytes: int) -> _Shape:
     group = readers.metadata.row_group(index)
     leaves = []
     for position in range(group.num_columns):
@@ -225,6 +227,7 @@ def _shape(readers: _Readers, index: int, columns: Sequence[str] | None) -> _Sha
             replace(leaf, width=plain[leaf.path], as_dictionary=False) if leaf.path in plain else leaf
             for leaf in leaves
         ),
+        heavy_bytes,
     )
 
 

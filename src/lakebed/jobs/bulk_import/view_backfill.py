@@ -29,9 +29,19 @@ if TYPE_CHECKING:
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
 
-BACKFILL_BYTES_MIN = 512 * 1024 * 1024
-"""A smaller source is read in the process that refreshes: about a minute, beside which the start of Spark or of workers
-does not pay."""
+
+@dataclass(frozen=True, slots=True)
+class BackfillLimits:
+    """When tasks feed a view, and about how much of its source each reads."""
+
+    bytes_min: int = 512 * 1024 * 1024
+    """A smaller source is read in the process that refreshes: about a minute, beside which the start of Spark or of
+    workers does not pay."""
+
+    share_bytes: int = PARTITION_BYTES
+
+
+LIMITS = BackfillLimits()
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +57,18 @@ class _Share:
     memory_limit_bytes: int
 
 
-def backfill(importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource) -> Ingested | None:
+def backfill(
+    importer: Importer, source: Table, snapshot: Snapshot, fed: ViewSource, limits: BackfillLimits = LIMITS
+) -> Ingested | None:
     """Return the files with what the query makes of all rows of the snapshot, sent and not committed.
 
     None if the source is too small to be worth it. Raises as a bulk import.
     """
     planned = plan(snapshot.state, (ALL_KEYS,))
     held = weights(snapshot.state, planned.partitions)
-    if sum(held.values()) < BACKFILL_BYTES_MIN:
+    if sum(held.values()) < limits.bytes_min:
         return None
-    shares = share_out(planned.partitions, held, PARTITION_BYTES, lambda files: sampled(source, files))
+    shares = share_out(planned.partitions, held, limits.share_bytes, lambda files: sampled(source, files))
     memory_limit_bytes = importer.table.settings_in_force().memory_limit_bytes
     query = (fed.select, fed.columns(snapshot.state), importer.table.schema)
     tasks = [

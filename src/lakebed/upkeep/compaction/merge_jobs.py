@@ -182,7 +182,7 @@ def run_merges(  # noqa: PLR0913 - what, how, what came of it, and how much at o
         return ()
 
     share = -(-cores // max(1, len(merges)))
-    planned = [_Planned(merge, tasks_of(merge, share)) for merge in merges]
+    planned = [_Planned(merge, tasks_of(merge, share, limits)) for merge in merges]
     try:
         runner.run(planned, open_batch, execute, on_done, limits.batches.limits(cores))
     except BaseException:

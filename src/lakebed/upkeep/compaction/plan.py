@@ -62,7 +62,7 @@ from lakebed.files.sorting.slice_sizes import slice_bytes
 from lakebed.model.key_summaries import even_cuts
 from lakebed.model.keys import EncodedRange
 from lakebed.model.merge_modes import KEEP_ALL
-from lakebed.model.settings import KIB, Strategy
+from lakebed.model.settings import KIB, MIB, Strategy
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.state.visibility import FileTimes, kept_by_jobs
 from lakebed.upkeep.compaction.neighbours import (
@@ -110,6 +110,10 @@ class CompactionLimits:
 
     partition_jobs_max: int = 100
     """Maximum open jobs of one partition: with more, a hundred such partitions would use all ``jobs_max``."""
+
+    share_bytes_min: int = 32 * MIB
+    """Minimum input of each task of a divided merge: below it, a second file, with its footer and request, costs more
+    than a core saves."""
 
     batches: BatchSizes = BATCHES
 
@@ -323,10 +327,6 @@ would make at most eight times fewer files."""
 
 TASK_BYTES_MAX = 1024 * 1024 * 1024
 """Maximum input of one task, which is read and written again if the task is lost."""
-
-SHARE_BYTES_MIN = 32 * 1024 * 1024
-"""Minimum input of each task of a divided merge: below it, a second file, with its footer and request, costs more than
-a core saves."""
 
 BATCHES_PILED = 4
 """Runs pile up in a partition with more than this many batches of them: two or three wait under a steady load."""
@@ -613,10 +613,10 @@ def _drops_markers(state: TableState) -> bool:
     return state.merge.takes_markers and not state.merge.by_sort_key
 
 
-def tasks_of(merge: PartitionMerge, cores: int) -> int:
+def tasks_of(merge: PartitionMerge, cores: int, limits: CompactionLimits = LIMITS) -> int:
     """Return the number of tasks to divide a merge among if ``cores`` are free for it."""
     needed = -(-merge.size_bytes // TASK_BYTES_MAX)
-    useful = merge.size_bytes // SHARE_BYTES_MIN
+    useful = merge.size_bytes // limits.share_bytes_min
     return max(1, needed, min(cores, useful))
 
 
