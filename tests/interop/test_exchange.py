@@ -22,6 +22,7 @@ from lakebed.errors import UsageError
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows.conditions import UNKNOWN, keys_of
 from lakebed.read.rows.key_ranges import key_ranges
+from lakebed.read.rows.reader import Reader
 
 SCHEMA = Schema(
     row_key={"t": "string", "a": "int64", "d": "date", "s": "timestamp[us, tz=UTC]", "b": "binary"},
@@ -139,30 +140,33 @@ def test_files_tell_which_keys_count(tmp_path):
 # -- Polars -----------------------------------------------------------------------------------------------------
 
 
-def asked_of(table, frame, monkeypatch):
-    """The rows that Polars collects, and what it asked the table for."""
-    reader = table.snapshot().reader
-    asked = []
-    plain = reader.scan
-    monkeypatch.setattr(
-        reader,
-        "scan",
-        lambda plan, columns, limit, **more: (
-            asked.append((plan, set(columns), limit)) or plain(plan, columns, limit, **more)
-        ),
-    )
-    return frame.collect(), asked
+class Noting(Reader):
+    """A reader of the table that keeps the requests for scans."""
+
+    def __init__(self, table):
+        super().__init__(table.storage, table.id, lambda _: True)
+        self.asked = []
+
+    def scan(self, plan, columns, limit, **more):
+        self.asked.append((plan, set(columns), limit))
+        return super().scan(plan, columns, limit, **more)
 
 
-def test_polars_pushes_columns_and_limits_down(table, monkeypatch):
-    found, [(_, columns, limit)] = asked_of(table, table.lazy_polars().select("v", "a").head(3), monkeypatch)
+def asked_of(table, query):
+    """The rows that Polars collects for a query of the table's frame, and what it asked the table for."""
+    reader = table.versions.reader = Noting(table)
+    return query(table.lazy_polars()).collect(), reader.asked
+
+
+def test_polars_pushes_columns_and_limits_down(table):
+    found, [(_, columns, limit)] = asked_of(table, lambda frame: frame.select("v", "a").head(3))
     assert found.rows() == [(one["v"], one["a"]) for one in scanned(table)[:3]]
     assert (columns, limit) == ({"v", "a"}, 3)
 
 
-def test_polars_pushes_predicates_down(table, monkeypatch):
-    frame = table.lazy_polars().filter((pl.col("t") == "a") & (pl.col("a") > 2) & (pl.col("v") < 4)).select("a")
-    found, [(plan, columns, _)] = asked_of(table, frame, monkeypatch)
+def test_polars_pushes_predicates_down(table):
+    passing = (pl.col("t") == "a") & (pl.col("a") > 2) & (pl.col("v") < 4)
+    found, [(plan, columns, _)] = asked_of(table, lambda frame: frame.filter(passing).select("a"))
     assert found.rows() == [(3,)]
     assert columns == {"t", "a", "v"}
     assert [keys for partition in plan.partitions for keys in partition.ranges] != [ALL_KEYS]

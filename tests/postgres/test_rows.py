@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import event
 
 import lakebed
 from lakebed import clock
@@ -80,17 +81,20 @@ def test_a_database_has_one_pool_however_often_it_is_opened(cluster, location, l
     assert LogUrl(f"{cluster.url()}?application_name=other").connect()._engine() is not logs._engine()
 
 
-def test_a_commit_is_one_round_trip(on_a_table, monkeypatch):
+def test_a_commit_is_one_round_trip(on_a_table, logs):
     """The log start comes with the entry, and the last-modified time of the one before came with that."""
     log = on_a_table()
     log.commit(CreateTable("table-00", STATE_SCHEMA, {}, ()))
-    reads, puts = [], []
-    read, put = postgresql.PostgresqlLogs.read, postgresql.PostgresqlLogs.put
-    monkeypatch.setattr(postgresql.PostgresqlLogs, "read", lambda *asked: reads.append(asked) or read(*asked))
-    monkeypatch.setattr(postgresql.PostgresqlLogs, "put", lambda *asked: puts.append(asked) or put(*asked))
+    sent = []
+
+    def note(*given):
+        sent.append(given[2].partition(" ")[0])
+
+    event.listen(logs._engine(), "before_cursor_execute", note)
     for count in range(5):
         assert log.commit(adding(f"f{count}")) == Committed(count + 2)
-    assert (len(puts), reads) == (5, [])
+    event.remove(logs._engine(), "before_cursor_execute", note)
+    assert sent == ["INSERT"] * 5
 
 
 def test_a_writer_that_slept_does_not_write_into_what_was_truncated(on_a_table):
@@ -123,10 +127,13 @@ def test_a_damaged_log_start_does_not_fail_a_create(logs, data):
         log.log_start()
 
 
-def test_numbers_come_page_by_page(logs, monkeypatch):
-    monkeypatch.setattr(postgresql, "VERSIONS_PER_PAGE", 3)
+def test_numbers_come_page_by_page(cluster, location, logs):
     log = logs.open("catalog")
-    for version in range(1, 8):
-        log.create(version, b"x")
-    assert list(log.versions()) == list(range(1, 8))
+    assert log.create(1, b"x") is PutOutcome.CREATED
+    last = 2 * postgresql.VERSIONS_PER_PAGE + 1
+    cluster.sql(
+        "INSERT INTO lakebed_entries SELECT log, n, data, stored, digest FROM lakebed_entries, "
+        f"generate_series(2, {last}) n WHERE log = '{location.instance}/catalog'"
+    )
+    assert list(log.versions()) == list(range(1, last + 1))
     assert list(logs.open("other").versions()) == []

@@ -23,9 +23,10 @@ import lakebed
 from lakebed.errors import Code
 from lakebed.read.rows.row_stream import RowStream
 from lakebed.read.sql import spare_workers
-from lakebed.server.security.principal import Open, Principal
+from lakebed.server.security.principal import Open
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import RequestLimits, make_app
+from lakebed.table.instance import Instance
 from tests.waiting import until
 
 BATCH = pa.record_batch({"k": pa.array(range(20_000), pa.int64()), "t": ["x" * 200] * 20_000})
@@ -62,6 +63,16 @@ class Watched:
             self.closed.set()
 
 
+class Lake(Instance):
+    """An instance whose table is watched."""
+
+    watched: Watched
+
+    def table(self, _: str) -> Any:
+        """The watched table."""
+        return self.watched
+
+
 @contextmanager
 def serving(app: Any) -> Iterator[str]:
     """The URL of an application that answers on a free port."""
@@ -79,15 +90,13 @@ def serving(app: Any) -> Iterator[str]:
 
 
 @contextmanager
-def watched(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_after: int | None = None, **limits: Any
-) -> Iterator[tuple[str, Watched]]:
+def watched(tmp_path: Path, fails_after: int | None = None, **limits: Any) -> Iterator[tuple[str, Watched]]:
     """A service whose table is watched."""
-    lake = lakebed.create(str(tmp_path / "lake"))
-    found = Watched(lake.create_table("t", lakebed.Schema({"k": "int64"})), fails_after)
-    monkeypatch.setattr(Principal, "readable", lambda _, __: found)
+    made = lakebed.create(str(tmp_path / "lake"))
+    lake = Lake(made.storage, {"instance": made.id})
+    lake.watched = Watched(made.create_table("t", lakebed.Schema({"k": "int64"})), fails_after)
     with serving(make_app(Service(lake), Open(), RequestLimits(**limits))) as url:
-        yield url, found
+        yield url, lake.watched
 
 
 @pytest.fixture(params=["application/x-ndjson", ARROW])
@@ -95,8 +104,8 @@ def accept(request: pytest.FixtureRequest) -> dict[str, str]:
     return {"accept": request.param}
 
 
-def test_a_slow_client_holds_the_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: dict[str, str]) -> None:
-    with watched(tmp_path, monkeypatch) as (url, table):
+def test_a_slow_client_holds_the_read(tmp_path: Path, accept: dict[str, str]) -> None:
+    with watched(tmp_path) as (url, table):
         with httpx.stream("GET", f"{url}/v1/tables/t/scan", headers=accept) as answer:
             chunks = answer.iter_raw()
             next(chunks)
@@ -110,10 +119,8 @@ def test_a_slow_client_holds_the_read(tmp_path: Path, monkeypatch: pytest.Monkey
         assert table.closed.wait(120)
 
 
-def test_a_client_that_leaves_ends_the_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, accept: dict[str, str]
-) -> None:
-    with watched(tmp_path, monkeypatch) as (url, table):
+def test_a_client_that_leaves_ends_the_read(tmp_path: Path, accept: dict[str, str]) -> None:
+    with watched(tmp_path) as (url, table):
         with httpx.stream("GET", f"{url}/v1/tables/t/scan", headers=accept) as answer:
             next(answer.iter_raw())
         assert table.closed.wait(120)
@@ -121,8 +128,8 @@ def test_a_client_that_leaves_ends_the_read(
         assert httpx.get(f"{url}/health/live").status_code == 200
 
 
-def test_an_error_within_the_answer_cuts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with watched(tmp_path, monkeypatch, fails_after=5) as (url, table):
+def test_an_error_within_the_answer_cuts_it(tmp_path: Path) -> None:
+    with watched(tmp_path, fails_after=5) as (url, table):
         got = bytearray()
         with httpx.stream("GET", f"{url}/v1/tables/t/scan") as answer:
             assert answer.status_code == 200
@@ -132,19 +139,17 @@ def test_an_error_within_the_answer_cuts_it(tmp_path: Path, monkeypatch: pytest.
         assert table.closed.is_set()
 
 
-def test_an_arrow_answer_with_an_error_has_no_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_arrow_answer_with_an_error_has_no_end(tmp_path: Path) -> None:
     with (
-        watched(tmp_path, monkeypatch, fails_after=5) as (url, _),
+        watched(tmp_path, fails_after=5) as (url, _),
         pytest.raises(httpx.RemoteProtocolError),
     ):
         httpx.get(f"{url}/v1/tables/t/scan", headers={"accept": ARROW})
 
 
-def test_an_answer_ends_at_its_limit_of_time_even_if_the_client_does_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_answer_ends_at_its_limit_of_time_even_if_the_client_does_not_read(tmp_path: Path) -> None:
     with (
-        watched(tmp_path, monkeypatch, request_s=1.0) as (url, table),
+        watched(tmp_path, request_s=1.0) as (url, table),
         httpx.stream("GET", f"{url}/v1/tables/t/scan") as answer,
     ):
         next(answer.iter_raw())

@@ -9,15 +9,16 @@ from random import Random
 from typing import Any
 
 import pyarrow as pa
-import pytest
 
 import lakebed
 from lakebed import KeepAll, Latest, Schema, SetFilter
 from lakebed.clock import random_token
 from lakebed.engine.predicate import check_where, is_true
 from lakebed.files.parquet.layout import Layout
+from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.policies import Policy
 from lakebed.table.restricted_table import RestrictedTable
+from lakebed.table.table import Table
 from tests.adversarial.random_predicates.kinds import KINDS, Kind
 from tests.adversarial.random_predicates.predicates import Truth
 from tests.adversarial.random_predicates.terms import Row
@@ -39,6 +40,13 @@ class Opened:
     deletes: bool
 
 
+class SmallPages(Table):
+    """A table that writes pages of a few rows, whose minima and maxima exclude some predicates."""
+
+    def layout(self) -> Layout:
+        return replace(super().layout(), page_rows=PAGE_ROWS)
+
+
 def opened(chance: Random, key: Kind) -> Opened:
     """Return a new table of random rows, sorted by a column of this kind and a number."""
     rows: list[Row] = []
@@ -53,12 +61,9 @@ def opened(chance: Random, key: Kind) -> Opened:
     table = lake.create_table("t", schema, merge=Latest() if deletes else KeepAll())
     columns = {kind.name: kind.array([row[kind.name] for row in rows]) for kind in KINDS}
     whole = pa.table({**columns, "n": range(ROWS), "mark": [False] * ROWS}).select(schema.names)
-    of = Layout.of
-    with pytest.MonkeyPatch.context() as patch:
-        # Pages of a few rows, whose minima and maxima exclude some predicates.
-        patch.setattr(Layout, "of", classmethod(lambda _, *how: replace(of(*how), page_rows=PAGE_ROWS)))
-        for first in range(0, ROWS, 12):
-            table.write(whole.slice(first, 12))
+    writer = SmallPages(table.id, table.name, table.storage, ObjectLogs(table.storage), dict)
+    for first in range(0, ROWS, 12):
+        writer.write(whole.slice(first, 12))
     return Opened(lake, table, rows, whole.combine_chunks().to_batches()[0], deletes)
 
 

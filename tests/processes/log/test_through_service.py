@@ -1,5 +1,6 @@
 """Commits through a service: the real application on a socket, and whatever else may answer in its place."""
 
+import _thread
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from lakebed.errors import AccessError, Code, StorageError, UnknownOutcomeError,
 from lakebed.log import commit_messages
 from lakebed.log.commit_messages import INSTANCE_HEADER, decode_answer, encode_answer
 from lakebed.log.outcomes import Committed, Contended, Crowded, NotCommitted, Unknown
-from lakebed.log.through_service import REQUESTS_MAX, CommitService, check_service_url
+from lakebed.log.through_service import REQUESTS_MAX, check_service_url
 from lakebed.model.state.catalog import RegisterTable
 from lakebed.model.state.proposal_codec import encode_proposal
 from lakebed.model.state.transactions import AddIndex, CloseJob, DropIndex, ProposeExpiry, TooManyRuns, TooOld
@@ -35,9 +36,15 @@ def root(tmp_path):
 
 
 @pytest.fixture
-def service(root):
+def before_answers():
+    """Functions that are called with the path of each request before it is answered."""
+    return []
+
+
+@pytest.fixture
+def service(root, before_answers):
     """The URL of its service."""
-    with serving(lakebed.open(root)) as url:
+    with serving(lakebed.open(root), answering=lambda path: [call(path) for call in before_answers]) as url:
         yield url
 
 
@@ -90,23 +97,17 @@ def test_every_change_of_a_table_works_and_sees_the_ones_before(root, service):
 
 
 @pytest.fixture
-def sent(monkeypatch):
-    """The logs that requests of this process were for, with the number of proposals."""
+def sent(before_answers):
+    """The paths of the requests that the service has answered."""
     found = []
-    commit = CommitService.commit
-
-    def noted(self, log, proposals):
-        found.append((log, len(proposals)))
-        return commit(self, log, proposals)
-
-    monkeypatch.setattr(CommitService, "commit", noted)
+    before_answers.append(found.append)
     return found
 
 
 def test_administration_goes_through_the_service(root, service, sent):
     lake = lakebed.open(root, commit_via=service)
     table = lake.table("t")
-    ours, catalog = (f"tables/{table.id}", 1), ("catalog", 1)
+    ours, catalog = f"/v1/tables/{table.id}/commits", "/v1/catalog/commits"
     changes = [
         (lambda: table.set(runs_max=7), [ours]),
         (lambda: table.alter(lakebed.AddField("w", "int64")), [ours]),
@@ -221,20 +222,10 @@ def test_a_refusal_has_its_code_and_facts_and_the_state_that_decided(root, servi
     assert table.version == 2
 
 
-def test_the_proposals_of_many_threads_share_requests_and_entries(root, service, monkeypatch):
-    lake = lakebed.open(root, commit_via=service)
-    table, sent = lake.table("t"), []
-    service_of = table.log._committer._service
-    send = service_of.commit
-
-    def noted(table_id, proposals):
-        sent.append(len(proposals))
-        return send(table_id, proposals)
-
-    monkeypatch.setattr(service_of, "commit", noted)
+def test_the_proposals_of_many_threads_share_requests_and_entries(root, service, sent):
+    table = lakebed.open(root, commit_via=service).table("t")
     with ThreadPoolExecutor(16) as threads:
         versions = list(threads.map(lambda n: table.write(rows(n)), range(200)))
-    assert sum(sent) == 200
     assert len(sent) < 200
     assert table.count().rows == 200
     assert sorted(set(versions)) == list(range(2, table.version + 1))
@@ -521,22 +512,14 @@ def test_all_callers_of_a_request_that_failed_have_its_error(root):
             list(threads.map(write, range(8 * REQUESTS_MAX)))
 
 
-def test_an_interrupt_leaves_the_others_with_their_outcomes(root, service, monkeypatch):
-    """The leader is interrupted while the request is under way."""
-    lake = lakebed.open(root, commit_via=service)
-    table = lake.table("t")
-    service_of = table.log._committer._service
-    send = service_of.commit
+def test_an_interrupt_leaves_the_others_with_their_outcomes(root, service, before_answers):
+    """The leader is interrupted while it waits for the answer."""
+    table = lakebed.open(root, commit_via=service).table("t")
     table.write(rows(0))
-
-    def interrupted(table_id, proposals):
-        send(table_id, proposals)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(service_of, "commit", interrupted)
+    before_answers.append(lambda _: _thread.interrupt_main())
     with pytest.raises(KeyboardInterrupt):
         table.write(rows(1))
-    monkeypatch.undo()
+    before_answers.clear()
     assert table.write(rows(2)) == 4
     assert table.count().rows == 3
 

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 import lakebed
 from lakebed import AddField, KeepAll, Latest, NotFoundError, NotRetainedError, Schema, SchemaMismatchError, UsageError
 from lakebed.errors import Code
-from lakebed.log.through_service import CommitService
 from lakebed.spark import datasource
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.data_source import DefaultSource
@@ -443,18 +442,11 @@ def test_overwriting_is_refused(table):
 def test_a_write_is_committed_by_the_service_that_is_named(instance, table, monkeypatch):
     """Its tasks send files to the store, and the driver the proposal to the service."""
     committed = []
-    commit = CommitService.commit
-
-    def noted(self, log, proposals):
-        committed.append(log)
-        return commit(self, log, proposals)
-
-    monkeypatch.setattr(CommitService, "commit", noted)
-    with serving(lakebed.open(instance.url)) as url:
+    with serving(lakebed.open(instance.url), answering=committed.append) as url:
         write(table, rows(1, 2), commit_via=url)
         monkeypatch.setenv("LAKEBED_COMMIT_VIA", url)
         write(table, rows(2, 2))
-    assert committed == [f"tables/{table.id}"] * 2
+    assert committed == [f"/v1/tables/{table.id}/commits"] * 2
     with pytest.raises(lakebed.StorageError, match="nothing was committed"):
         write(table, rows(3, 2))
     monkeypatch.delenv("LAKEBED_COMMIT_VIA")

@@ -20,11 +20,14 @@ def listening(port=0):
 
 
 @contextmanager
-def serving(instance, authenticator=None, limits=None, port=0, connections=None):
-    """The URL of the application of an instance."""
+def serving(instance, authenticator=None, limits=None, port=0, connections=None, *, answering=None):
+    """The URL of the application of an instance. ``answering`` is called with the path of each request, once its answer
+    is known and before it is sent.
+    """
     with listening(port) as bound:
         asked = threading.Event()
         app = make_app(Service(instance), authenticator, limits)
+        app = app if answering is None else noting(app, answering)
         thread = threading.Thread(target=server.serve, args=(app, bound, asked, None, connections))
         thread.start()
         address = bound.getsockname()
@@ -35,6 +38,20 @@ def serving(instance, authenticator=None, limits=None, port=0, connections=None)
         finally:
             asked.set()
             thread.join()
+
+
+def noting(app, answering):
+    """The application, which calls a function before each of its answers."""
+
+    async def noted(scope, receive, send):
+        async def begin(message):
+            if message["type"] == "http.response.start":
+                answering(scope["path"])
+            await send(message)
+
+        await app(scope, receive, begin)
+
+    return noted
 
 
 def is_listening(address):

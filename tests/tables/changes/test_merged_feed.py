@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from lakebed import AddField, KeyRange, Latest, RenameField, SetFilter
 from lakebed.model.row_kinds import RowKind
+from lakebed.read.rows.reader import Reader
 from lakebed.read.rows.request import LIMITS, ReadLimits
 from tests.tables.cases import compact_partition
 from tests.tables.changes.cases import applied, counted, one_entry
@@ -222,17 +223,16 @@ def test_rows_that_come_and_are_hidden_are_no_changes(latest):
     assert looked_up(latest.table, 3).column("k").to_pylist() == ["b", "b"]
 
 
-def test_keys_are_looked_up_in_batches_by_the_size_of_their_rows(latest, monkeypatch):
+def test_keys_are_looked_up_in_batches_by_the_size_of_their_rows(latest):
     asked = []
     latest.arrive([Change(f"k{n:02d}", 1, {"a": n, "b": "x" * 100}) for n in range(40)])
-    reader = latest.table.reader
-    get_many = type(reader).get_many
 
-    def counting(self, state, keys, *how):
-        asked.append(len(keys))
-        return get_many(self, state, keys, *how)
+    class Counting(Reader):
+        def get_many(self, state, keys, *how):
+            asked.append(len(keys))
+            return super().get_many(state, keys, *how)
 
-    monkeypatch.setattr(type(reader), "get_many", counting)
+    reader = latest.table.versions.reader = Counting(latest.table.storage, latest.table.id, lambda _: True)
     assert latest.table.changes(2).read_all().num_rows == 40
     assert asked == [], "forty of 44 rows are new"
     reader.limits = ReadLimits(feed_rows_a_key=-1)

@@ -17,8 +17,8 @@ import lakebed
 from lakebed import KeyRange, Schema
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error, NotFoundError, UsageError
-from lakebed.read.rows import engine_frames
 from lakebed.read.rows.row_stream import RowStream
+from lakebed.read.sql.query import SqlEngine
 from tests.raising import raises
 from tests.tables.cases import compact
 
@@ -299,21 +299,43 @@ def test_files_that_hold_no_key_asked_for_are_not_opened(lake, flights, where, f
     assert len(opened) == files
 
 
-def test_few_rows_are_read_past_the_engine(lake, flights, monkeypatch):
-    monkeypatch.setattr(engine_frames, "frame_of", lambda *_, **__: pytest.fail("read as files"))
-    assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
-    assert len(answer(lake, "SELECT * FROM flights LIMIT 3")) == 3
-    with pytest.raises(pytest.fail.Exception):
-        lake.sql("SELECT * FROM flights WHERE origin = 'LGA' LIMIT 3")
+class Framed:
+    """A snapshot that counts how often its rows are asked for as files."""
+
+    def __init__(self, snapshot):
+        self.snapshot = snapshot
+        self.frames = 0
+
+    def __getattr__(self, name):
+        return getattr(self.snapshot, name)
+
+    def frame(self, *given):
+        self.frames += 1
+        return self.snapshot.frame(*given)
 
 
-def test_few_rows_that_are_large_are_read_as_files(lake, flights, monkeypatch):
-    lake.sql_engine()[0].in_memory_bytes = 10
-    read = []
-    plain = engine_frames.frame_of
-    monkeypatch.setattr(engine_frames, "frame_of", lambda *args, **how: read.append(args) or plain(*args, **how))
-    assert len(answer(lake, "SELECT * FROM flights WHERE tailnum = 'N1'")) == 2
-    assert read
+@pytest.fixture
+def framed(lake, flights):
+    """The flights, and an engine that reads them."""
+    found = Framed(flights.snapshot())
+    return found, SqlEngine(lambda _: found, lake.tables)
+
+
+def test_few_rows_are_read_past_the_engine(lake, framed):
+    flights, engine = framed
+    for asked, count in (("WHERE tailnum = 'N1'", 2), ("LIMIT 3", 3)):
+        assert engine.run(f"SELECT * FROM flights {asked}", lake.sql_pool_bytes()).read_all().num_rows == count
+        assert not flights.frames
+    engine.run("SELECT * FROM flights WHERE origin = 'LGA' LIMIT 3", lake.sql_pool_bytes()).close()
+    assert flights.frames == 1
+
+
+def test_few_rows_that_are_large_are_read_as_files(lake, framed):
+    flights, engine = framed
+    engine.in_memory_bytes = 10
+    found = engine.run("SELECT * FROM flights WHERE tailnum = 'N1'", lake.sql_pool_bytes())
+    assert found.read_all().num_rows == 2
+    assert flights.frames == 1
 
 
 def test_a_function_of_a_tables_name_is_no_table(lake, flights):

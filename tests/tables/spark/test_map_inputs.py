@@ -6,7 +6,6 @@ import pytest
 
 import lakebed
 from lakebed import Schema
-from lakebed.jobs.bulk_import import importer as importing
 from lakebed.jobs.bulk_import.importer import Importer
 from lakebed.jobs.bulk_import.map_inputs import TASK_BYTES_MIN, SourceGroup, divide_groups
 from lakebed.jobs.executor import Root, TableCall
@@ -59,7 +58,7 @@ class Unused(ThisThread):
 
 
 @pytest.fixture
-def planned(tmp_path, monkeypatch):
+def planned(tmp_path):
     """Imports a folder with two cores, as far as the exchange; returns what the map tasks would read."""
     found = []
 
@@ -68,7 +67,6 @@ def planned(tmp_path, monkeypatch):
             found.append((given, shuffle))
             return ()
 
-    monkeypatch.setattr(importing, "split_before", lambda *_: 0)
     table = lakebed.create(tmp_path / "lake").create_table("t", Schema({"k": "int64"}, values={"v": "string"}))
     importer = Planner(TwoCores(), TableCall(table, Root(table.storage.url)))
 
