@@ -30,17 +30,19 @@ def lake(tmp_path: Any) -> Any:
     return made
 
 
+SPARE = 2
+
+
 def pids(spare: module.SpareWorkers) -> list[int]:
     def waiting() -> list[int]:
         with spare._lock:
             return [worker._worker.process.pid for worker in spare._waiting]
 
-    return until(lambda: found if len(found := waiting()) == module.SPARE else None)
+    return until(lambda: found if len(found := waiting()) == SPARE else None)
 
 
-def test_each_statement_has_a_process_that_waited_for_it(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "SPARE", 2)
-    spare = spare_workers(lake)
+def test_each_statement_has_a_process_that_waited_for_it(lake: Any) -> None:
+    spare = spare_workers(lake, SPARE)
 
     def answer(principal: Principal, statement: str) -> list[Any]:
         with run_statement(principal, lake, statement, LIMITS, spare) as rows:

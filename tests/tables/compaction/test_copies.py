@@ -14,7 +14,7 @@ from lakebed.errors import Code, DamagedError
 from lakebed.files.parquet import file_writer, group_copy
 from lakebed.files.parquet.layout import Layout
 from lakebed.files.sorting import merge
-from lakebed.files.sorting.merge import merge_runs
+from lakebed.files.sorting.merge import MergeLimits, merge_runs
 from lakebed.files.sorting.merge_inputs import open_input
 from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
@@ -35,11 +35,14 @@ KEYS = {
 }
 
 
+OF_ANY_SIZE = MergeLimits(copied_share=2**62)
+"""Stretches of any size are copied."""
+
+
 @pytest.fixture(autouse=True)
 def copies(monkeypatch):
-    """Stretches of any size are copied. The row groups that were, one range for each stretch."""
+    """The row groups that were copied, one range for each stretch."""
     seen = []
-    monkeypatch.setattr(merge, "_COPIED_SHARE", 2**62)
     monkeypatch.setattr(merge, "copy_groups", lambda *a, **k: seen.append(a[1]) or group_copy.copy_groups(*a, **k))
     return seen
 
@@ -68,11 +71,11 @@ def table_of(tmp_path, kind, *runs, **settings):
     return table
 
 
-def compacted(table, tmp_path, cores=1):
-    return compact(
-        table, prepare(table, "full"), lambda tasks: [run_merge_task(t, table.storage, tmp_path) for t in tasks],
-        cores=cores,
-    )  # fmt: skip
+def compacted(table, tmp_path, cores=1, limits=OF_ANY_SIZE):
+    def execute(tasks):
+        return [run_merge_task(task, table.storage, tmp_path, limits=limits) for task in tasks]
+
+    return compact(table, prepare(table, "full"), execute, cores=cores)
 
 
 def _plain(key):
@@ -205,7 +208,7 @@ def test_only_row_groups_inside_the_key_range_are_copied(tmp_path, bounds):
     layout, keys = Layout.of(table.schema, Settings(**SETTINGS)), EncodedRange(low, high)
     out = tmp_path / "out"
     out.mkdir()
-    files = merge_runs(paths, layout, out, key_range=keys, memory_limit_bytes=2**26)
+    files = merge_runs(paths, layout, out, key_range=keys, memory_limit_bytes=2**26, limits=OF_ANY_SIZE)
 
     first, last = bounds[0] or 0, bounds[1] or 6000
     expected = sorted(n for run in (range(3200), range(3100, 6000)) for n in run if first <= n < last)
@@ -225,13 +228,12 @@ def test_files_of_another_schema_or_another_writer_are_merged(tmp_path, copies):
 
     foreign = tmp_path / "foreign.parquet"
     pq.write_table(pa.table(rows), foreign)
-    assert merge.stretches([open_input(foreign, table.schema)], table.layout(), None) == []
+    assert merge.stretches([open_input(foreign, table.schema)], table.layout(), None, OF_ANY_SIZE) == []
 
 
-def test_small_stretches_are_merged(tmp_path, monkeypatch, copies):
-    monkeypatch.setattr(merge, "_COPIED_SHARE", 8)
+def test_small_stretches_are_merged(tmp_path, copies):
     table = table_of(tmp_path, "number", range(2000), range(2000, 4000))
-    compacted(table, tmp_path)
+    compacted(table, tmp_path, limits=MergeLimits())
 
     assert not copies
 
@@ -247,7 +249,7 @@ def test_a_merge_that_fails_after_a_copy_leaves_no_file(tmp_path, copies):
     paths[1].write_bytes(content)
     layout = Layout.of(table.schema, Settings(**SETTINGS))
     with pytest.raises(DamagedError) as raised:
-        merge_runs(paths, layout, out, key_range=None, memory_limit_bytes=2**26)
+        merge_runs(paths, layout, out, key_range=None, memory_limit_bytes=2**26, limits=OF_ANY_SIZE)
     assert raised.value.code is Code.SOURCE_DAMAGED
     assert copies
     assert list(out.iterdir()) == []

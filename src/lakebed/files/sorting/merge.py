@@ -116,17 +116,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class MergeLimits:
-    """When a merge has several levels, and slices."""
+    """When a merge has several levels and slices, and which row groups it copies."""
 
     fan_in_min: int = 12
     slice_rows: int = 40_000
     """The least rows of each input in a slice: one page of each decoded twice at a border is then 10% of the work."""
 
+    copied_share: int = 8
+    """The least size of a stretch, as a fraction of ``file_bytes``; the planner concatenates runs of such files."""
+
 
 LIMITS = MergeLimits()
-
-_COPIED_SHARE = 8
-"""The least size of a stretch, as a fraction of ``file_bytes``; the planner concatenates runs of such files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,13 +148,15 @@ class _Group:
     keys: EncodedRange
 
 
-def stretches(inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None) -> list[Stretch]:
+def stretches(
+    inputs: Sequence[MergeInput], layout: Layout, key_range: EncodedRange | None, limits: MergeLimits = LIMITS
+) -> list[Stretch]:
     """Return the parts to copy in a merge of all rows in the key range, in key order; none if too little would be
     saved.
 
     Raises DamagedError for a footer that cannot be read, Error for row groups out of order.
     """
-    bytes_min = max(1, layout.file_bytes // _COPIED_SHARE)
+    bytes_min = max(1, layout.file_bytes // limits.copied_share)
     present = [item for item in inputs if item.rows]
     if any(item.is_arrow for item in present) or all(item.file_bytes < bytes_min for item in present):
         return []
@@ -408,7 +410,7 @@ def merge_runs(  # noqa: PLR0913 - what, how, where, which part, how much
             )
 
     with _attributed(opened, schema):
-        copied = stretches(opened, layout, key_range) if merge.keeps_all and where is None else []
+        copied = stretches(opened, layout, key_range, limits) if merge.keeps_all and where is None else []
     if not copied:
         return merged([key_range, *slices])
     files: list[SortedFile] = []

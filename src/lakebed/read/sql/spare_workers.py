@@ -27,8 +27,10 @@ IDLE_S = 300.0
 class SpareWorkers:
     """The spare workers of one instance, for one module. Safe to use from many threads."""
 
-    def __init__(self, place: Mapping[str, Any], module: str = WORKER) -> None:
+    def __init__(self, place: Mapping[str, Any], module: str = WORKER, count: int | None = None) -> None:
+        """``count`` workers wait, by default ``SPARE``."""
         self._place = place
+        self._count = SPARE if count is None else count
         self._module = module
         self._lock = threading.Lock()
         self._waiting: list[StatementWorker] = []
@@ -66,6 +68,6 @@ class SpareWorkers:
     def _refill(self) -> None:
         while True:
             with self._lock:
-                if self._is_closed or len(self._waiting) >= SPARE:
+                if self._is_closed or len(self._waiting) >= self._count:
                     return
                 self._waiting.append(StatementWorker(self._place, self._module))

@@ -42,9 +42,9 @@ if TYPE_CHECKING:
 _WORKER = __name__
 
 
-def spare_workers(instance: Instance) -> SpareWorkers:
+def spare_workers(instance: Instance, count: int | None = None) -> SpareWorkers:
     """Workers that are started ahead, for the statements of any principal."""
-    return SpareWorkers(instance.location, _WORKER)
+    return SpareWorkers(instance.location, _WORKER, count)
 
 
 def run_statement(

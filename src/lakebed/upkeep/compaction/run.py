@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from lakebed.errors import Error
+    from lakebed.files.sorting.merge import MergeLimits
     from lakebed.model.settings import Strategy
     from lakebed.storage.contract import Storage
     from lakebed.table.table import Table
@@ -214,7 +215,12 @@ def release_jobs(table: Table) -> tuple[str, ...]:
 
 
 def run_merge_task(
-    task: MergeTask, storage: Storage, scratch: Path, *, progress: Callable[[int], None] | None = None
+    task: MergeTask,
+    storage: Storage,
+    scratch: Path,
+    *,
+    progress: Callable[[int], None] | None = None,
+    limits: MergeLimits | None = None,
 ) -> tuple[NewFile, ...]:
     """Fetch, verify, merge and send: the work of one task.
 
@@ -222,6 +228,7 @@ def run_merge_task(
     with a valid digest. Raises DamagedError, which names the object.
     """
     from lakebed.engine.predicate import check_where
+    from lakebed.files.sorting.merge import LIMITS as MERGE_LIMITS
     from lakebed.files.sorting.merge import merge_runs
 
     where = check_where(task.kept, task.layout.schema.arrow) if task.kept else None
@@ -238,6 +245,7 @@ def run_merge_task(
             mode=task.mode,
             complete=task.complete,
             where=where,
+            limits=limits or MERGE_LIMITS,
         )
         return send_run(storage, task.table_id, run, job=task.job)
 
