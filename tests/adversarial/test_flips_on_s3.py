@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import lakebed
-from lakebed.files.parquet import open_files
 from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.model.files import data_name, summary_name
 from tests.adversarial.flips import (
@@ -57,10 +56,8 @@ def store() -> Iterator[Store]:
         yield Store(root, options, answers)
 
 
-@pytest.fixture
-def ranges_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every file too large to be fetched whole, or together with its footer."""
-    monkeypatch.setattr(open_files, "FetchLimits", lambda: FetchLimits(copy_bytes=0, tail_bytes=4 * 1024))
+RANGES_ALONE = FetchLimits(copy_bytes=0, tail_bytes=4 * 1024)
+"""Every file is too large to be fetched whole, or together with its footer."""
 
 
 def stored_regions(table: Any) -> list[Region]:
@@ -85,6 +82,8 @@ def flipped(store: Store, flips: int, interfaces_a_flip: int, *, by_ranges: bool
         for _ in range(flips // len(TABLES)):
             flip = Flip.any_of(among, chance)
             with opened(store.root, name, **store.options) as (lake, table):
+                if by_ranges:
+                    table.reader._files.limits = RANGES_ALONE
                 content = table.storage.get(flip.region.object)
                 table.storage.replace(flip.region.object, flip.of(content))
                 interfaces = list(itertools.islice(backoff, interfaces_a_flip))
@@ -101,16 +100,17 @@ def test_no_flipped_bit_of_a_copied_file_goes_unnoticed(store: Store) -> None:
     assert reported > 4
 
 
-def test_no_flipped_bit_of_a_file_that_is_read_by_ranges_goes_unnoticed(store: Store, ranges_alone: None) -> None:
+def test_no_flipped_bit_of_a_file_that_is_read_by_ranges_goes_unnoticed(store: Store) -> None:
     findings, reported = flipped(store, 20, INTERFACES_A_FLIP, by_ranges=True)
     assert not findings, shown(findings)
     assert reported > 6
 
 
-def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_alone: None, tmp_path: Path) -> None:
+def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, tmp_path: Path) -> None:
     lake = lakebed.open(store.root, **store.options)
     attach(lake.create_table("attached", FLAT), tmp_path, with_digests=True)
     with opened(store.root, "attached", **store.options) as (lake, table):
+        table.reader._files.limits = RANGES_ALONE
         answers = {
             interface: INTERFACES[interface](lake, table)
             for interface in ("get", "scan_range", "sql_all", "to_duckdb", "count_exact")
@@ -123,6 +123,7 @@ def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_a
     for _ in range(6):
         flip = Flip.any_of(among, chance)
         with opened(store.root, "attached", **store.options) as (lake, table):
+            table.reader._files.limits = RANGES_ALONE
             content = table.storage.get(flip.region.object)
             table.storage.replace(flip.region.object, flip.of(content))
             found, errors = try_interfaces(lake, table, list(answers), answers, flip, by_ranges=True)
@@ -134,8 +135,6 @@ def test_a_file_attached_to_a_store_is_verified_by_ranges(store: Store, ranges_a
 
 
 @pytest.mark.slow
-def test_no_flipped_bit_of_very_many_on_a_store_goes_unnoticed_through_any_interface(
-    store: Store, ranges_alone: None
-) -> None:
+def test_no_flipped_bit_of_very_many_on_a_store_goes_unnoticed_through_any_interface(store: Store) -> None:
     findings, _ = flipped(store, MANY, len(INTERFACES), by_ranges=True)
     assert not findings, shown(findings)

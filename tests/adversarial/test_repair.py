@@ -17,10 +17,12 @@ from lakebed.errors import Code
 from lakebed.model import validity
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions import OpenJob
+from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep import repair
 from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.splitting.run import split
 from tests.adversarial.test_rows import compact_by_merge, decimals, lists, text
+from tests.tables.retention.cases import on
 from tests.variants import Planted, planted
 
 SCHEMA = Schema({"k": "string"}, {"s": "string"}, {"v": "string", "l": pa.list_(pa.string())})
@@ -144,17 +146,11 @@ def test_a_file_that_a_job_works_on_is_left_alone_and_said_so(poisoned, tmp_path
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned, tmp_path, monkeypatch):
+def test_a_repair_that_fails_changes_nothing_and_leaves_no_file_of_rows(poisoned, tmp_path):
     table = poisoned(SCHEMA, rows(k=b"b\xff"), rows())
-
-    def fails(batches, *args, **kwargs):
-        for _ in batches:
-            pass
-        raise Code.INTERNAL_ERROR("no room")
-
-    monkeypatch.setattr("lakebed.upkeep.repair.write_files", fails)
-    report = repair.repair(table, tmp_path / "out")
-    assert [str(one.error) for one in report.failed] == ["no room"]
+    full = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FULL, "send", "*/data/*")]))
+    report = repair.repair(on(table, full), tmp_path / "out")
+    assert [one.error.code for one in report.failed] == [Code.STORE_FULL]
     assert (report.version, report.removed, report.removed_files) == (None, 0, ())
     assert not list((tmp_path / "out").iterdir())
     assert not table.state().jobs

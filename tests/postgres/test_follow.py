@@ -16,6 +16,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.errors import Code, StorageError
+from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.follow.change_sources import open_source
 from lakebed.upkeep.follow.follow_record import read_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
@@ -23,6 +24,7 @@ from tests import pages
 from tests.postgres.cluster import PASSWORD
 from tests.raising import raises
 from tests.tables.cli.shapes import differences, documented
+from tests.tables.retention.cases import through
 from tests.waiting import until
 
 BIG = 3_000
@@ -164,7 +166,7 @@ def test_what_was_committed_is_not_committed_again(shop, follow, lake):
     assert lake.table("items").state().version == version
 
 
-def test_each_of_many_tables_gets_its_changes_once(shop, follow, lake, monkeypatch):
+def test_each_of_many_tables_gets_its_changes_once(cluster, shop, follow, lake):
     """A crash between the commits of two tables: the second gets them from the slot, the first has them."""
     for name in ("a", "b"):
         shop.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
@@ -173,15 +175,13 @@ def test_each_of_many_tables_gets_its_changes_once(shop, follow, lake, monkeypat
         shop.execute("INSERT INTO a VALUES (1, 1)")
         shop.execute("INSERT INTO b VALUES (1, 1)")
 
-    def refuse(*_):
+    def refuse():
         raise EndedError
 
-    table = lake.table("b")
-    monkeypatch.setattr(table, "try_commit", refuse)
+    log = f"tables/{lake.table('b').id}/log/*"
+    crashing = through(lake, Meanwhile(lake.storage, "create", log, refuse, again=True))
     with pytest.raises(EndedError):
-        follow.caught_up()
-    monkeypatch.undo()
-    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+        Shop(cluster, shop, crashing).caught_up()
     assert (len(rows_here(lake, "a")), len(rows_here(lake, "b"))) == (1, 0)
     version = lake.table("a").state().version
     assert follow.caught_up().changes == 1

@@ -79,28 +79,29 @@ def check(target, before):
         copy.table(name).scan().read_all()
 
 
-def test_checkpoints_that_a_collection_retains_meanwhile(tmp_path, monkeypatch):
+def test_checkpoints_that_a_collection_retains_meanwhile(tmp_path):
     """One beyond the copied log is left out; one that the log was truncated up to is copied."""
     source, target = str(tmp_path / "lake"), str(tmp_path / "copy")
     table = lakebed.create(source).create_table("t", lakebed.Schema({"k": "int64"}), settings={"log_s": 0})
     table.write(rows(0, 10))
-    copy_logs = InstanceCopy._copy_logs
 
-    def retained_before_and_after(copy, folder):
-        if folder == "catalog":
-            return copy_logs(copy, folder)
-        table.write(rows(10, 10))
-        earlier = table.log.retain_checkpoint()
-        table.write(rows(20, 10))
-        table.log.retain_checkpoint()
-        table.log.truncate(earlier)
-        copy_logs(copy, folder)
-        table.write(rows(30, 10))
-        table.log.retain_checkpoint()
-        return None
+    class Retaining(InstanceCopy):
+        """The table's checkpoints are retained before its log is copied, and after."""
 
-    monkeypatch.setattr(InstanceCopy, "_copy_logs", retained_before_and_after)
-    InstanceCopy(connect(source), connect(target)).run()
+        def _copy_logs(self, folder):
+            if folder == "catalog":
+                super()._copy_logs(folder)
+                return
+            table.write(rows(10, 10))
+            earlier = table.log.retain_checkpoint()
+            table.write(rows(20, 10))
+            table.log.retain_checkpoint()
+            table.log.truncate(earlier)
+            super()._copy_logs(folder)
+            table.write(rows(30, 10))
+            table.log.retain_checkpoint()
+
+    Retaining(connect(source), connect(target)).run()
     table.log.wait_for_checkpoint()
     check(target, before=table.version - 1)
     assert lakebed.open(target).table("t").count().rows == 30

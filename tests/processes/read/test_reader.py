@@ -360,15 +360,17 @@ def test_a_damaged_copy_is_never_read(tmp_path):
         all_rows(reader_of(storage), one_partition((file,), point("b")), LETTERS.names)
 
 
-def test_a_failure_that_no_file_explains_says_so(storage, tmp_path, monkeypatch):
+def test_a_failure_that_no_file_explains_says_so(storage, tmp_path):
     (file,) = stored(storage, LETTERS, lettered("abc"), tmp_path)
 
-    def broken(*_):
-        raise RuntimeError("the engine gave up")
+    class Broken(PageReader):
+        def read(self, *_):
+            raise RuntimeError("the engine gave up")
 
-    monkeypatch.setattr(PageReader, "read", broken)
+    reader = reader_of(storage)
+    reader._page_reader = Broken(reader._files)
     with pytest.raises(Error, match="the engine gave up"):
-        all_rows(reader_of(storage), one_partition((file,), ALL_KEYS), ["k"])
+        all_rows(reader, one_partition((file,), ALL_KEYS), ["k"])
 
 
 def test_every_plan_streams_and_prunes(storage, tmp_path):

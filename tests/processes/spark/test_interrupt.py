@@ -19,9 +19,10 @@ from lakebed.errors import Code
 from lakebed.jobs.interrupt import Stop, call, call_thread, current_stop
 from lakebed.jobs.job_progress import CallProgress
 from lakebed.jobs.pipeline import interruptible
-from lakebed.log.log import Log
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.spark.spark_job import spark_job
+from lakebed.testing.faults import Meanwhile
+from tests.tables.retention.cases import on
 
 WAIT_S = 30
 
@@ -222,12 +223,14 @@ def test_the_note_does_not_count_what_others_committed(table: lakebed.Table, tmp
     assert table.version == 2
 
 
-def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise Code.STORE_UNAVAILABLE("the store is gone")
+def test_a_note_that_cannot_be_made_hides_no_interrupt(table: lakebed.Table) -> None:
+    gone = threading.Event()
 
-    monkeypatch.setattr(Log, "newest_first", fail)
-    (reported,) = interrupted(table)
+    def fail() -> None:
+        if gone.is_set():
+            raise Code.STORE_UNAVAILABLE("the store is gone")
+
+    (reported,) = interrupted(on(table, Meanwhile(table.storage, "get", "*/log/*", fail, again=True)), gone.set)
     assert reported == "what was committed could not be read (the store is gone); see `lakebed history`"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,8 @@ import lakebed
 from lakebed.server.security.principal import Authenticator
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import RequestLimits, make_app
+from lakebed.storage import Storage
+from tests.tables.retention.cases import through
 
 SCHEMA = lakebed.Schema({"k": "string", "n": "int64"}, {}, {"v": "double", "b": "binary"})
 ROWS = pa.table(
@@ -38,10 +40,15 @@ def arrow_bytes(rows: pa.Table) -> bytes:
 
 @contextmanager
 def served(
-    folder: Path, *, authenticator: Authenticator | None = None, limits: RequestLimits | None = None
+    folder: Path,
+    *,
+    authenticator: Authenticator | None = None,
+    limits: RequestLimits | None = None,
+    store: Callable[[Storage], Storage] = lambda storage: storage,
 ) -> Iterator[TestClient[Any]]:
-    """A client of a service whose instance has the table ``t`` with four rows."""
+    """A client of a service whose instance has the table ``t`` with four rows; ``store`` makes its storage."""
     lake = lakebed.create(str(folder / "lake"))
     lake.create_table("t", SCHEMA, split_points=[("b", 0)]).write(ROWS)
+    lake = through(lake, store(lake.storage))
     with Service(lake, maintain=False) as service, TestClient(make_app(service, authenticator, limits)) as client:
         yield client

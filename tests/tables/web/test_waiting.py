@@ -8,9 +8,8 @@ import threading
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-import anyio.to_thread
 import pyarrow as pa
 import pytest
 from litestar.testing import TestClient
@@ -21,6 +20,7 @@ from lakebed.read.snapshot import versions
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from lakebed.server.web.waiting import AwaitedVersions, while_connected
+from lakebed.testing.faults import CountingStorage
 from tests.clocks import set_clock
 from tests.tables.web.cases import served
 from tests.waiting import WAIT_S
@@ -58,24 +58,29 @@ def no_thread_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
     set_clock(monkeypatch, sleep=sleep)
 
 
+class Written(CountingStorage):
+    """A store in which another process writes, once, just before the log of a table is looked at."""
+
+    write: ClassVar[list[Callable[[], object]]] = []
+
+    def _count(self, operation: Any, name: str) -> None:
+        super()._count(operation, name)
+        if self.write and name.startswith("tables/") and "/log/" in name:
+            self.write.pop()()
+
+
 @pytest.mark.usefixtures("no_thread_sleeps")
 @pytest.mark.parametrize("way", [name for name in WAYS if name not in AT_ALONE])
-def test_no_read_sleeps_in_a_thread_until_its_version_comes(
-    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_read_sleeps_in_a_thread_until_its_version_comes(tmp_path: Path, way: str) -> None:
     """Whatever the way of the read: it is answered when another process has written the version."""
-    with served(tmp_path) as client:
+    with served(tmp_path, store=Written) as client:
+        assert client.get(f"{T}/get", params={"key": ["a", "1"]}).status_code == 200
         other = lakebed.open(str(tmp_path / "lake")).table("t")
-        followed = AwaitedVersions._followed
-
-        async def write_and_follow(table: Any, pause_s: float) -> None:
-            rows = pa.table({"k": ["z"], "n": pa.array([1], pa.int64()), "v": [1.0]})
-            await anyio.to_thread.run_sync(lambda: other.write(rows, commit_id="once"))
-            await followed(table, pause_s)
-
-        monkeypatch.setattr(AwaitedVersions, "_followed", staticmethod(write_and_follow))
+        rows = pa.table({"k": ["z"], "n": pa.array([1], pa.int64()), "v": [1.0]})
+        Written.write.append(lambda: other.write(rows))
         answer = WAYS[way](client, {"at_least": 3})
         assert answer.status_code < 300, answer.text
+        assert not Written.write
 
 
 @pytest.mark.usefixtures("no_thread_sleeps")
