@@ -58,7 +58,7 @@ def test_messages_name_a_page_by_the_command_that_prints_it() -> None:
                 found += [f"{path}: {named}" for named in pages_named.findall(node.value)]
     # What the command itself takes, and the page on how the reference is made.
     assert [
-        one for one in found if "doctor.py" not in one and "reference.py" not in one and "such as import" not in one
+        one for one in found if "manual.py" not in one and "reference.py" not in one and "such as import" not in one
     ] == []
 
 

@@ -228,7 +228,7 @@ _COMMANDS = (
     ("erase-report", "integrity:erase_report", "List every object that still holds such rows, or their keys."),
     ("verify", "integrity:verify", "Check a table: its log, its files and, if asked, every row."),
     ("doctor", "doctor:doctor", "Check this machine, and the instance if one is given."),
-    ("docs", "doctor:docs", "List the pages of the documentation, or print one."),
+    ("docs", "manual:docs", "List the pages of the documentation, or print one."),
     ("config path", "doctor:path", "Print which configuration file is read."),
     (
         "config show",

@@ -1,4 +1,4 @@
-"""``lakebed doctor``, ``docs`` and ``config``: checks of this machine and an instance, documentation, configuration.
+"""``lakebed doctor`` and ``config``: checks of this machine and of an instance, and the configuration.
 
 Each check is a :class:`Check` with its subject, result and remedy. All are printed, then the first error is raised.
 Checks of the machine read only. Checks of an instance also write small objects below ``.probe/`` and ``.clock/`` of its
@@ -21,16 +21,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import click
-
-import lakebed
 from lakebed import clock
 from lakebed.cli.configuration import PROFILE_KEYS, NamedInstance, Profile, configuration_path
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import Invocation
-from lakebed.cli.render import TextColumns
 from lakebed.errors import Code, Error, StorageError
-from lakebed.model.wording import count_text, did_you_mean, size_text
+from lakebed.model.wording import count_text, size_text
 from lakebed.storage import check_conditional_puts, connect, keeps_replace_if
 
 if TYPE_CHECKING:
@@ -345,46 +341,6 @@ def _check_lines(checks: Sequence[Check]) -> Iterator[str]:
         yield f"{check.status:7}  {check.name:{width}}  {check.found}"
         if check.remedy is not None:
             yield f"{'':7}  {'':{width}}  -> {check.remedy}"
-
-
-# -- lakebed docs ---------------------------------------------------------------------------------------------------
-
-
-@command
-@click.argument("page", metavar="[PAGE]", required=False, help="A page, such as import or docs/import.md.")
-def docs(cli: Invocation, *, page: str | None) -> None:
-    """List the pages of the documentation, or print one.
-
-    The pages are those of this version, and need no network. Messages name them by this command.
-    """
-    folder = pages_folder()
-    pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    text = None
-    if page is not None:
-        name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
-        if name not in pages:
-            meant = did_you_mean(name, pages)
-            raise Code.ARGUMENT_INVALID(f"there is no page {page!r}; `lakebed docs` lists the pages{meant}")
-        pages = {name: pages[name]}
-        text = pages[name].read_text("utf-8")
-    listed = [(name, _title(path)) for name, path in pages.items()]
-    document = {
-        "folder": str(folder),
-        "pages": [{"page": name, "title": title} for name, title in listed],
-        "text": text,
-    }
-    cli.out.document(document, [TextColumns(("page", "title"), listed) if text is None else text.rstrip("\n")])
-
-
-def pages_folder() -> Path:
-    """Return where the pages are: in the package, or beside the sources that it is run from."""
-    inside = Path(lakebed.__file__).with_name("docs")
-    return inside if inside.is_dir() else Path(lakebed.__file__).parents[2] / "docs"
-
-
-def _title(page: Path) -> str:
-    lines = page.read_text("utf-8").splitlines()
-    return next((line.removeprefix("# ") for line in lines if line.startswith("# ")), "")
 
 
 # -- lakebed config ------------------------------------------------------------------------------------------------

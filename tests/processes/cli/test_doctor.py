@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -133,3 +134,63 @@ def test_pages_are_listed_and_printed(cli: Cli) -> None:
     assert cli("docs", "import").out.startswith("# Getting data in\n")
     ran = cli("docs", "imprt")
     assert (ran.code, "`lakebed docs` lists the pages" in ran.err) == (2, True)
+
+
+def test_records_are_not_listed_and_are_printed_by_name(cli: Cli) -> None:
+    listed = [one["page"] for one in json.loads(cli("--json", "docs").out)["pages"]]
+    assert {"tutorial", "words", "decisions/README"} <= {*listed}
+    assert [name for name in listed if re.match(r"decisions/0|performance/|benchmarks", name)] == []
+    assert len(listed) < 70
+    assert cli("docs", "performance/figures").code == 0
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "MERGE",
+        "OPTIMIZE",
+        "Z-order",
+        "VACUUM",
+        "RESTORE",
+        "clone",
+        "branch",
+        "CDF",
+        "CDC",
+        "constraint",
+        "default value",
+        "partition evolution",
+        "row-level security",
+        "compaction",
+        "coprocessor",
+        "iterator",
+        "tombstone",
+        "upsert",
+        "time travel",
+        "deletion vector",
+        "liquid clustering",
+        "expire_snapshots",
+        "region",
+        "column family",
+        "salting",
+        "copy-on-write",
+        "merge-on-read",
+        "metastore",
+        "TTL",
+        "bloom filter",
+        "savepoint",
+        "hidden partitioning",
+    ],
+)
+def test_a_word_of_another_system_is_found(cli: Cli, word: str) -> None:
+    """The page for users of other systems answers it, so it is found by the search."""
+    found = json.loads(cli("--json", "docs", "--search", word).out)["found"]
+    assert "words" in {place["page"] for place in found}
+    assert all(word.split(maxsplit=1)[0].lower() in f"{place['section']} {place['text']}".lower() for place in found)
+
+
+def test_a_word_that_is_no_page_leads_to_the_search(cli: Cli) -> None:
+    ran = cli("docs", "vacuum")
+    assert (ran.code, "`lakebed docs --search vacuum`" in ran.err) == (2, True)
+    assert cli("docs", "--search", "zyxw").out == ""
+    assert "no section has 'zyxw'" in cli("docs", "--search", "zyxw").err
+    assert cli("docs", "import", "--search", "rows").code == 2
