@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+RECORDS = re.compile(r"decisions/0.*|performance/.*|benchmarks")
+"""Pages that others refer to, and that a search would put before those; as in ``lakebed docs``."""
 EXAMPLES = "examples"
 INTEGRATIONS = "integrations"
 
@@ -46,7 +48,9 @@ def links_inside(text: str) -> str:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead the links of a page that leave ``docs/`` to the copies on the site."""
+    """Lead the links of a page that leave ``docs/`` to the copies on the site, and leave records out of the search."""
+    if RECORDS.fullmatch(page.file.src_uri.removesuffix(".md")):
+        page.meta.setdefault("search", {})["exclude"] = True
     up = "../" * page.file.src_uri.count("/")
     for source, copy in PAGES.items():
         markdown = markdown.replace(f"](../{up}{source}", f"]({up}{copy}")

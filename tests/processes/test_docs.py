@@ -292,6 +292,34 @@ def test_every_link_into_the_repository_leads_to_something(page):
             assert anchor in anchors(found), f"{page}: {target}{anchor}"
 
 
+def _links_of(page):
+    """The pages that a page leads to, relative to the root."""
+    text = re.sub(r"^```.*?^```$", "", pages.text_of(page), flags=re.MULTILINE | re.DOTALL)
+    ends = [(pages.ROOT / page).parent / path if path else pages.ROOT / page for path, _ in RELATIVE.findall(text)]
+    return {end.resolve().relative_to(pages.ROOT).as_posix() for end in ends if end.suffix == ".md" and end.is_file()}
+
+
+def test_links_lead_from_the_first_page_to_every_page():
+    """Without the changelog, which is no path."""
+    every = {*pages.pages(), *(path.relative_to(pages.ROOT).as_posix() for path in DOCS.rglob("*.md"))}
+    every |= {path.relative_to(pages.ROOT).as_posix() for path in pages.ROOT.glob("integrations/*/README.md")}
+    reached, waiting = {"README.md"}, ["README.md"]
+    while waiting:
+        found = _links_of(waiting.pop()) - reached - {"CHANGELOG.md"}
+        reached |= found
+        waiting += found
+    assert sorted(every - reached - {"SECURITY.md"}) == []
+
+
+def test_each_guide_ends_with_a_next_step():
+    """So that the pages are a path, and not a heap."""
+    how_to = (pages.ROOT / "mkdocs.yml").read_text("utf-8").partition("- How to:")[2].partition("- Reference:")[0]
+    guides = re.findall(r"^ +- ([a-z-]+\.md)$", how_to, re.MULTILINE)
+    assert len(guides) > 30
+    ends = {page: (DOCS / page).read_text("utf-8").rstrip().rpartition("\n\n")[2] for page in guides}
+    assert [page for page, end in ends.items() if not (end.startswith("**Next:** ") and RELATIVE.search(end))] == []
+
+
 def test_every_picture_is_on_a_page():
     shown = {
         (pages.ROOT / page).parent.joinpath(target).resolve()

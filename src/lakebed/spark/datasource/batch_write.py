@@ -220,7 +220,8 @@ class TableWriter(DataSourceArrowWriter):
     def __init__(self, options: Options, spark: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise Code.SPARK_MODE_UNSUPPORTED(
-                'mode "overwrite" is not supported, since a write never takes rows away; use mode("append")'
+                'mode "overwrite" is not supported, since a write never takes rows away; use mode("append"), after '
+                "Table.remove, or to a new table that rename_table(…, replace=True) puts in place of the old one"
             )
         options.check(*WRITE)
         self._options = options

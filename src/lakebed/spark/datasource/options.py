@@ -190,6 +190,31 @@ _OF_CATALOG = frozenset({"owner", "provider"})
 """Options that Spark adds for a table of its catalog."""
 
 
+_AT = "set the option at to a version, a time or a tag"
+_REMOVE = "remove the rows first with Table.remove, then append"
+
+HABITS = {
+    "as-of-timestamp": _AT,
+    "branch": "read a tag with the option at: there are no branches",
+    "endingversion": "set since, and stop with Trigger.AvailableNow",
+    "mergeschema": "set the setting schema_growth of the table to add",
+    "overwriteschema": "alter the table (`lakebed table alter`)",
+    "partitionoverwritemode": _REMOVE,
+    "path": "set the options instance and table: load() and save() take no path",
+    "readchangedata": "set changes=true on readStream",
+    "readchangefeed": "set changes=true on readStream",
+    "replacewhere": _REMOVE,
+    "snapshot-id": _AT,
+    "startingversion": "set since on readStream",
+    "tag": _AT,
+    "timestampasof": _AT,
+    "txnappid": "set commit_id: a repeat with the same one adds nothing",
+    "txnversion": "set commit_id: a repeat with the same one adds nothing",
+    "versionasof": _AT,
+}
+"""Options of Delta and Iceberg, in lower case, and what to write instead."""
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The options as given, keys in lower case. Has no repr, because some are credentials."""
@@ -203,17 +228,19 @@ class Options:
         """Raise UsageError for an option that is not ``known``, of a place or of the store."""
         if self.given.keys() >= _OF_CATALOG:
             raise Code.SPARK_MODE_UNSUPPORTED(
-                "Spark's catalog holds no table of Lakebed. Create it with create_table of the instance, or lakebed "
-                "create. In SQL it is CREATE TEMPORARY VIEW name USING lakebed OPTIONS (instance '…', table '…'), to "
-                "read it and insert into it"
+                "Spark's catalog holds no table of Lakebed. Create it with create_table of the instance, or `lakebed "
+                "table create`. In SQL it is CREATE TEMPORARY VIEW name USING lakebed OPTIONS (instance '…', table "
+                "'…'), to read it and insert into it"
             )
         unknown = sorted(
             name for name in self.given if name not in (*known, *_PLACE, *_HOW) and not name.startswith(STORAGE)
         )
         if unknown:
             names = ", ".join(_SPELLED.get(name, name) for name in dict.fromkeys((*_PLACE, *known, *_HOW)))
+            wrong = ", ".join(map(repr, unknown))
+            wrong += "".join(f"; for {name} {HABITS[name]}" for name in unknown if name in HABITS)
             raise Code.OPTION_UNKNOWN(
-                f"unknown option {', '.join(map(repr, unknown))}; options: {names}, and {STORAGE}* for the store",
+                f"unknown option {wrong}; options: {names}, and {STORAGE}* for the store",
                 options=unknown,
             )
 
