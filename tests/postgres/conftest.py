@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from lakebed.testing.logs import LogUrl
 from tests.postgres.cluster import PASSWORD, Cluster
 
 
@@ -21,3 +22,11 @@ def cluster(_cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     """A running server, and PGPASSWORD in the environment of this process and of its children."""
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     return _cluster
+
+
+@pytest.fixture
+def location(cluster: Cluster) -> LogUrl:
+    """A fresh log that was checked."""
+    location = LogUrl(cluster.url())
+    location.connect().check()
+    return location

@@ -25,13 +25,6 @@ SCHEMA = lakebed.Schema({"k": "string"}, values={"v": "int64"})
 
 
 @pytest.fixture
-def location(cluster):
-    location = LogUrl(cluster.url())
-    location.connect().check()
-    return location
-
-
-@pytest.fixture
 def logs(location):
     return location.connect()
 

@@ -26,14 +26,6 @@ from tests.postgres.cluster import PASSWORD
 LOCK = "LOCK TABLE lakebed_entries IN SHARE MODE"
 
 
-@pytest.fixture
-def location(cluster):
-    """A fresh log that was checked."""
-    location = LogUrl(cluster.url())
-    location.connect().check()
-    return location
-
-
 def logs_at(url):
     return connect_logs(url, connect("memory://unused"), clock.new_id())
 

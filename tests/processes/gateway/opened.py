@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import io
-import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -30,10 +29,8 @@ from lakebed.server.security import access_keys
 from lakebed.server.security.access_keys import AccessKeys, Share
 from lakebed.server.security.stored import AccessList
 from lakebed.server.service.service import Service
-from lakebed.server.web import server
 from lakebed.server.web.waiting import RequestLimits
-from tests.processes.web.serving import is_listening, listening
-from tests.waiting import until
+from tests.processes.web.serving import running
 
 BUCKET = "lakebed"
 
@@ -71,20 +68,12 @@ def opened(instance: Any, *, cache_bytes: int = 1 << 30, audit: Any = None) -> I
     access = AccessList(instance.storage)
     keys = AccessKeys(instance.storage, access)
     app = make_gateway(service, keys, RequestLimits(), Monitor(service), audit, cache_bytes=cache_bytes)
-    with listening() as bound:
-        asked = threading.Event()
-        thread = threading.Thread(target=server.serve, args=(app, bound, asked))
-        thread.start()
-        address = bound.getsockname()
-        until(lambda: not thread.is_alive() or is_listening(address), every_s=0.01)
-        try:
-            assert thread.is_alive()
-            yield Gateway(f"http://127.0.0.1:{address[1]}", instance, keys)
-        finally:
-            asked.set()
-            thread.join()
-            keys.close()
-            access.close()
+    try:
+        with running(app) as url:
+            yield Gateway(url, instance, keys)
+    finally:
+        keys.close()
+        access.close()
 
 
 def keys_of(client: Any, prefix: str = "", **options: Any) -> list[str]:

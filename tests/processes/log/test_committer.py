@@ -110,6 +110,18 @@ def test_a_full_store_is_an_error_and_commits_nothing(store):
     assert log.commit(adding("f2")) == Committed(2)
 
 
+def all_at_once(log, gate, commit, names):
+    """Have a thread commit each name: the gate opens when the first commits, and all others wait."""
+    threads = [threading.Thread(target=commit, args=(name,)) for name in names]
+    for thread in threads:
+        thread.start()
+    while len(log.local.queue) < len(threads) - 1 and not gate.wait(0.01):
+        pass
+    gate.set()
+    for thread in threads:
+        thread.join()
+
+
 def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
     """A refused one spoils no other."""
     created(store)
@@ -128,14 +140,7 @@ def test_waiting_callers_share_an_entry_and_get_their_own_outcomes(store):
     def commit(name):
         outcomes[name] = log.commit(CloseJob("none", "x") if name == "bad" else adding(name))
 
-    threads = [threading.Thread(target=commit, args=(name,)) for name in ["first", "bad", *map(str, range(8))]]
-    for thread in threads:
-        thread.start()
-    while len(log.local.queue) < len(threads) - 1 and not gate.wait(0.01):
-        pass
-    gate.set()
-    for thread in threads:
-        thread.join()
+    all_at_once(log, gate, commit, ["first", "bad", *map(str, range(8))])
 
     assert isinstance(outcomes.pop("bad"), NotCommitted)
     assert all(isinstance(o, Committed) for o in outcomes.values())
@@ -174,14 +179,7 @@ def test_an_interrupt_of_the_leader_proposals_what_may_be_stored_no_second_time(
         except KeyboardInterrupt:
             outcomes[name] = None
 
-    threads = [threading.Thread(target=commit, args=(name,)) for name in map(str, range(8))]
-    for thread in threads:
-        thread.start()
-    while len(log.local.queue) < len(threads) - 1 and not gate.wait(0.01):
-        pass
-    gate.set()
-    for thread in threads:
-        thread.join()
+    all_at_once(log, gate, commit, map(str, range(8)))
 
     assert sorted(type(outcome).__name__ for outcome in outcomes.values()) == ["Committed", "NoneType"] + 6 * [
         "Unknown"

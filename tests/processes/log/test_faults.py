@@ -127,16 +127,22 @@ def any_store(request, store, tmp_path):
     return store if request.param == "memory" else LocalStorage(tmp_path, durability="none")
 
 
-@pytest.mark.parametrize("came", range(1, 6))
-def test_a_gap_behind_an_old_view_is_not_filled(any_store, came):
-    """The first read of the process saw no gap: it looks again before its first commit."""
-    other = filled(any_store, 1)
-    late = log_on(any_store)
+def late_for_a_gap(store, lost):
+    """The log of a process that knows two entries, of which the store has eight, but one that is ``lost``."""
+    other = filled(store, 1)
+    late = log_on(store)
     late.follow()
     for n in range(6):
         other.commit(adding(f"g{n}"))
+    store.delete([entry_name(LOG, lost)])
+    return late
+
+
+@pytest.mark.parametrize("came", range(1, 6))
+def test_a_gap_behind_an_old_view_is_not_filled(any_store, came):
+    """The first read of the process saw no gap: it looks again before its first commit."""
     lost = 2 + came
-    any_store.delete([entry_name(LOG, lost)])
+    late = late_for_a_gap(any_store, lost)
     for _ in range(2):
         with pytest.raises(DamagedError, match=f"entry {lost} of table-00 is missing") as caught:
             late.commit(adding("stray"))
@@ -160,12 +166,7 @@ def test_a_gap_that_comes_after_the_first_commit_is_not_filled_on_disk(tmp_path)
 
 def test_a_reader_finds_a_gap_behind_its_old_view_after_a_while(any_store):
     """The entry before the gap is in the log, and looks like the end."""
-    other = filled(any_store, 1)
-    late = log_on(any_store)
-    late.follow()
-    for n in range(6):
-        other.commit(adding(f"g{n}"))
-    any_store.delete([entry_name(LOG, 6)])
+    late = late_for_a_gap(any_store, 6)
     late.limits = LogLimits(look_s=0.0)
     with pytest.raises(DamagedError, match="entry 6 of table-00 is missing"):
         late.follow()

@@ -210,20 +210,19 @@ def test_a_failed_send_keeps_the_source_and_leaves_nothing(
     assert tree(storage.folder) == ["data/j/e"]
 
 
+def sync_of_files(descriptor: int) -> None:
+    """An fsync that fails for folders."""
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
 def test_a_directory_sync_that_fails_after_the_link_is_unclear(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others may have seen the name already."""
     storage.create("log/1", b"1")
-    real = os.fsync
-
-    def fsync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, "")
-        real(descriptor)
-
     with monkeypatch.context() as patch:
-        set_calls(patch, os, fsync=fsync)
+        set_calls(patch, os, fsync=sync_of_files)
         assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
         assert storage.create("log/2", b"2") is PutOutcome.UNCLEAR
     assert storage.create("log/2", b"2") is PutOutcome.EXISTS
@@ -253,13 +252,8 @@ def test_a_directory_sync_that_fails_after_the_rename_is_unclear(
     """And so is the look whose it is, until it is on disk."""
     storage.create("log/log-start", b"1")
     one = version_of(storage, "log/log-start")
-
-    def sync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
     with monkeypatch.context() as patch:
-        set_calls(patch, os, fsync=sync)
+        set_calls(patch, os, fsync=sync_of_files)
         assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
         assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.UNCLEAR
     assert storage.replace_if("log/log-start", one, b"2") is PutOutcome.EXISTS

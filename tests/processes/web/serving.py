@@ -24,10 +24,16 @@ def serving(instance, authenticator=None, limits=None, port=0, connections=None,
     """The URL of the application of an instance. ``answering`` is called with the path of each request, once its answer
     is known and before it is sent.
     """
+    app = make_app(Service(instance), authenticator, limits)
+    with running(app if answering is None else noting(app, answering), port, connections) as url:
+        yield url
+
+
+@contextmanager
+def running(app, port=0, connections=None):
+    """The URL of an application that runs in a thread."""
     with listening(port) as bound:
         asked = threading.Event()
-        app = make_app(Service(instance), authenticator, limits)
-        app = app if answering is None else noting(app, answering)
         thread = threading.Thread(target=server.serve, args=(app, bound, asked, None, connections))
         thread.start()
         address = bound.getsockname()

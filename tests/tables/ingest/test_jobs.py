@@ -17,16 +17,6 @@ from tests.tables.ingest.cases import in_process, ingested, put, standings
 from tests.tables.retention.cases import Killed, Mortal, letters, made, on, rows, sound
 
 
-@pytest.fixture
-def table():
-    return made()
-
-
-@pytest.fixture
-def inbox(tmp_path):
-    return tmp_path / "inbox"
-
-
 def failures(report):
     """``ab: reason``, with an exclamation mark if it was given up; the reasons begin with the file's path."""
     return [f"{Path(one.url).stem}{'!' * one.rejected}: {one.reason.partition(one.url)[2]}" for one in report.failed]

@@ -20,16 +20,6 @@ from tests.tables.ingest.cases import ingested, put, standings
 from tests.tables.retention.cases import letters, made, on
 
 
-@pytest.fixture
-def table():
-    return made()
-
-
-@pytest.fixture
-def inbox(tmp_path):
-    return tmp_path / "inbox"
-
-
 def test_files_are_put_on_record_by_name_folder_or_glob(table, inbox):
     put(inbox, "ab", "cd", "ce")
     assert standings(table.submit(inbox)) == "ab submitted, cd submitted, ce submitted"
