@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.lakes import lake, memory_lake  # noqa: F401 - fixtures of all tests
+
 # A run of `make test` has to end; examples that take long (a store, a file) are not a fault of the test.
 settings.register_profile("default", max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("nightly", settings.get_profile("default"), max_examples=2000, print_blob=True)

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import lakebed
 from lakebed import Deep, KeyRange, Latest, Schema, StorageError, UsageError, clock
 from lakebed.errors import Code
 from lakebed.files.parquet.file_writer import write_run
@@ -46,15 +45,10 @@ def rows(begin, end):
 
 
 @pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def table(instance, monkeypatch):
+def table(lake, monkeypatch):
     """Three files, one of which has a summary, in several partitions."""
     monkeypatch.setattr("lakebed.model.files.SUMMARY_BYTES_MIN", 20_000)
-    made = instance.create_table("t", SCHEMA, split_points=[("key-001000",)], settings={"split_rows": 10_000})
+    made = lake.create_table("t", SCHEMA, split_points=[("key-001000",)], settings={"split_rows": 10_000})
     made.write(rows(0, 20_000))
     made.write(rows(20_000, 20_300))
     made.write(rows(20_300, 20_600))
@@ -169,8 +163,8 @@ def test_a_store_that_is_out_of_reach_is_no_damage(table):
         Table(table.id, "t", Away(table.storage), ObjectLogs(table.storage), dict).verify(deep=True)
 
 
-def test_a_sample_reads_its_share_and_its_seed_reads_the_same_again(instance):
-    table = instance.create_table("many", SCHEMA)
+def test_a_sample_reads_its_share_and_its_seed_reads_the_same_again(lake):
+    table = lake.create_table("many", SCHEMA)
     for version in range(40):
         table.write(rows(100 * version, 100 * version + 100))
     read = table.verify(deep=Deep(share=0.25)).checked
@@ -270,8 +264,8 @@ def found(table, file):
 
 
 @pytest.fixture
-def empty(instance):
-    return instance.create_table("bad", SCHEMA)
+def empty(lake):
+    return lake.create_table("bad", SCHEMA)
 
 
 def changed(base, column, values, kind=None):
@@ -349,9 +343,9 @@ def test_a_row_count_that_is_not_the_files_is_found(empty):
     assert "row_count" in found(empty, file)
 
 
-def test_a_partition_that_counts_rows_wrong_is_found(instance):
+def test_a_partition_that_counts_rows_wrong_is_found(lake):
     """The summary had wrong ranks of the boundaries."""
-    table = instance.create_table("cut", SCHEMA, split_points=[("key-000005",)])
+    table = lake.create_table("cut", SCHEMA, split_points=[("key-000005",)])
     boundary = table.state().partitions.boundaries[0]
     base = rows(0, 30)
     low, high = (SCHEMA.codec.encode((base["k"][i].as_py(),)) for i in (0, 29))
@@ -405,9 +399,9 @@ def test_rows_that_can_still_be_read_elsewhere_are_reported(table, tmp_path):
     assert table.at(version=added - 1).scan(KeyRange((low,), (high,))).read_all().num_rows > 0
 
 
-def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(instance):
+def test_rows_outside_of_the_partitions_that_refer_to_a_file_may_be_anything(lake):
     """After a removal they are superseded, and not a finding."""
-    table = instance.create_table("removed", SCHEMA)
+    table = lake.create_table("removed", SCHEMA)
     table.write(rows(0, 3_000))
     table.remove(KeyRange(("key-000100",), ("key-000300",)))
     report = table.verify(deep=True)
@@ -436,8 +430,8 @@ def one_row_a_key():
 
 
 @pytest.fixture
-def merging(instance):
-    return instance.create_table("merging", SCHEMA, merge=Latest())
+def merging(lake):
+    return lake.create_table("merging", SCHEMA, merge=Latest())
 
 
 def with_deletes(base, schema, deleted):

@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 import lakebed
 from lakebed import Pipeline
+from tests.spark.cases import table  # noqa: F401 - a fixture of this folder
 from tests.workers import in_process
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def pipeline(instance: lakebed.Instance) -> Iterator[Pipeline]:
-    with in_process(instance) as pipeline:
+def pipeline(lake: lakebed.Instance) -> Iterator[Pipeline]:
+    with in_process(lake) as pipeline:
         yield pipeline

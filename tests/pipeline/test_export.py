@@ -12,17 +12,17 @@ from tests.spark.cases import PARTS, SCHEMA, assert_holds, two_runs
 
 
 @pytest.fixture
-def table(instance):
-    return two_runs(instance)
+def table(lake):
+    return two_runs(lake)
 
 
-def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path):
+def test_an_export_is_attached_byte_for_byte(pipeline, lake, table, tmp_path):
     """Its files touch, so they are one run; the originals stay whose they were; a repeat adds nothing."""
     out = tmp_path / "out"
     progress = []
     exported = pipeline.export(table, str(out), partitions=3, progress=progress.append)
     assert (exported.rows, exported.files, progress[-1].rows_done) == (600, 3, 600)
-    again = instance.create_table("again", SCHEMA, split_points=[("a",)])
+    again = lake.create_table("again", SCHEMA, split_points=[("a",)])
     report = pipeline.attach("again", str(out), job_id="monday")
     assert (report.rows, report.files) == (600, 3)
     assert_holds(again, *PARTS)
@@ -36,9 +36,9 @@ def test_an_export_is_attached_byte_for_byte(pipeline, instance, table, tmp_path
 
 
 @pytest.mark.parametrize("where", [None, "v >= 0"])
-def test_rows_after_the_first_nan_of_a_key_are_exported_to_the_same_file(pipeline, instance, tmp_path, where):
+def test_rows_after_the_first_nan_of_a_key_are_exported_to_the_same_file(pipeline, lake, tmp_path, where):
     """A data file ends before the row group that has the first NaN; an export took the rows before it only."""
-    table = instance.create_table("t", lakebed.Schema({"k": "double"}, {}, {"v": "int64"}))
+    table = lake.create_table("t", lakebed.Schema({"k": "double"}, {}, {"v": "int64"}))
     table.set(row_group_rows=1000)
     keys = [float(n) for n in range(1500)] + [float("nan")] * 500
     table.write(pa.table({"k": keys, "v": list(range(2000))}))
@@ -48,7 +48,7 @@ def test_rows_after_the_first_nan_of_a_key_are_exported_to_the_same_file(pipelin
     found = pq.read_table(path)
     assert sorted(found["v"].to_pylist()) == list(range(2000))
     assert pq.read_table(path, filters=[("k", ">=", 1400.0)]).num_rows == 100
-    again = instance.create_table("again", table.schema)
+    again = lake.create_table("again", table.schema)
     assert pipeline.attach("again", str(tmp_path / "out")).rows == 2000
     assert again.get(float("nan")).num_rows == 500
     assert again.verify(files=True, deep=True).sound
@@ -70,7 +70,7 @@ def plain_schema():
     return pa.schema([pa.field(field.name, field.type) for field in SCHEMA.arrow])
 
 
-def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_path):
+def test_what_is_asked_for_is_exported_as_it_was(pipeline, lake, table, tmp_path):
     """A range, a predicate and an older version, as lines of JSON."""
     ranges = [lakebed.KeyRange(("a",), ("b",))]
     report = pipeline.export(
@@ -85,8 +85,8 @@ def test_what_is_asked_for_is_exported_as_it_was(pipeline, instance, table, tmp_
     assert report.rows == len(kept) > 0
 
 
-def test_an_older_export_is_attached(pipeline, instance, tmp_path):
-    table = instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
+def test_an_older_export_is_attached(pipeline, lake, tmp_path):
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
     table.write(pa.table({"k": [1], "v": ["a"]}))
     pipeline.export(table, str(tmp_path / "out"))
     table.alter(lakebed.AddField("added", "int64"), lakebed.RenameField("v", "w"))

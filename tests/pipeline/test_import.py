@@ -52,8 +52,8 @@ WITHOUT_PYSPARK = WITHOUT_SPARK.replace(', "pandas"', "")
 
 
 @pytest.fixture
-def table(instance: lakebed.Instance) -> lakebed.Table:
-    return instance.create_table("t", SCHEMA, split_points=[("b",)], settings=MANY_FILES)
+def table(lake: lakebed.Instance) -> lakebed.Table:
+    return lake.create_table("t", SCHEMA, split_points=[("b",)], settings=MANY_FILES)
 
 
 def plain_rows(first: int, count: int = 50) -> pa.Table:
@@ -87,10 +87,8 @@ def left_in(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv", "json", "orc", "arrow"])
-def test_files_of_every_format_come_in(
-    pipeline: Pipeline, instance: lakebed.Instance, tmp_path: Path, form: str
-) -> None:
-    table = instance.create_table("plain", PLAIN)
+def test_files_of_every_format_come_in(pipeline: Pipeline, lake: lakebed.Instance, tmp_path: Path, form: str) -> None:
+    table = lake.create_table("plain", PLAIN)
     parts = [plain_rows(first) for first in (100, 0, 50)]
     report = pipeline.bulk_import(table, write_as(form, tmp_path / "in", *parts))
     assert (report.rows, report.rows_written, report.source_files) == (150, 150, 3)
@@ -115,17 +113,17 @@ def test_no_rows_add_nothing(pipeline: Pipeline, table: lakebed.Table, tmp_path:
     assert table.version == 1
 
 
-def test_new_columns_are_added_with_their_rows(pipeline: Pipeline, instance: lakebed.Instance, tmp_path: Path) -> None:
-    table = instance.create_table("grows", lakebed.Schema({"k": "int64"}), settings={"schema_growth": "add"})
+def test_new_columns_are_added_with_their_rows(pipeline: Pipeline, lake: lakebed.Instance, tmp_path: Path) -> None:
+    table = lake.create_table("grows", lakebed.Schema({"k": "int64"}), settings={"schema_growth": "add"})
     parts = [pa.table({"k": [number], f"x{number}": [f"{number}"]}) for number in range(2)]
     assert pipeline.bulk_import(table, write_as("json", tmp_path / "in", *parts)).rows == 2
     assert table.scan().read_all().to_pylist() == [{"k": 0, "x0": "0", "x1": None}, {"k": 1, "x0": None, "x1": "1"}]
 
 
 def test_progress_has_all_rows_at_the_end_of_its_last_phase(
-    pipeline: Pipeline, instance: lakebed.Instance, tmp_path: Path
+    pipeline: Pipeline, lake: lakebed.Instance, tmp_path: Path
 ) -> None:
-    table = instance.create_table("plain", PLAIN)
+    table = lake.create_table("plain", PLAIN)
     seen: list[Progress] = []
     pipeline.bulk_import(table, write_as("csv", tmp_path / "in", plain_rows(0), plain_rows(50)), progress=seen.append)
     phases = list(dict.fromkeys(one.phase for one in seen))
@@ -137,18 +135,18 @@ def test_progress_has_all_rows_at_the_end_of_its_last_phase(
 
 
 def test_large_ingest_jobs_and_migrations_are_sorted_by_many_tasks(
-    pipeline: Pipeline, instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    pipeline: Pipeline, lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
     table.submit(write_parquet(tmp_path / "in", *PARTS))
     report = pipeline.ingest(table, force=True, method="shuffle")
     assert (report.rows, report.requests) == (2100, 3)
     assert report.files > 4
     assert_holds(table, *PARTS)
-    hive = instance.create_table("hive", lakebed.Schema({"k": "int64"}, values={"v": "string", "w": "string"}))
+    hive = lake.create_table("hive", lakebed.Schema({"k": "int64"}, values={"v": "string", "w": "string"}))
     for part in "xy":
         (tmp_path / "hive" / f"w={part}").mkdir(parents=True)
         pq.write_table(plain_rows(ord(part)), tmp_path / "hive" / f"w={part}" / "rows.parquet")
-    source = open_hive(SourceLocation(str(tmp_path / "hive"), instance.storage))
+    source = open_hive(SourceLocation(str(tmp_path / "hive"), lake.storage))
     chosen = Selection({}, frozenset(), frozenset())
     assert pipeline.migrate(hive, source, chosen, job_id="once").rows_read == 100
     assert pipeline.migrate(hive, source, chosen, job_id="once").repeated
@@ -166,16 +164,16 @@ def bad_files(folder: Path) -> Path:
 
 
 def test_a_row_that_does_not_fit_fails_the_import_and_names_it(
-    pipeline: Pipeline, instance: lakebed.Instance, tmp_path: Path
+    pipeline: Pipeline, lake: lakebed.Instance, tmp_path: Path
 ) -> None:
-    table = instance.create_table("plain", PLAIN)
+    table = lake.create_table("plain", PLAIN)
     with pytest.raises(SchemaMismatchError, match=r"1\.csv.*four"):
         pipeline.bulk_import(table, bad_files(tmp_path / "in"))
     assert table.version == 1
 
 
-def test_with_a_quarantine_it_is_kept_apart(pipeline: Pipeline, instance: lakebed.Instance, tmp_path: Path) -> None:
-    table = instance.create_table("plain", PLAIN)
+def test_with_a_quarantine_it_is_kept_apart(pipeline: Pipeline, lake: lakebed.Instance, tmp_path: Path) -> None:
+    table = lake.create_table("plain", PLAIN)
     report = pipeline.bulk_import(table, bad_files(tmp_path / "in"), quarantine=tmp_path / "bad", job_id="monday")
     assert (report.rows, report.rejected) == (4, 1)
     assert table.scan().read_all().column("k").to_pylist() == [1, 2, 3, 5]
@@ -188,11 +186,11 @@ def test_with_a_quarantine_it_is_kept_apart(pipeline: Pipeline, instance: lakebe
 
 
 def test_a_job_id_is_imported_once_also_by_two_processes_at_once(
-    pipeline: Pipeline, instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    pipeline: Pipeline, lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
     source = tmp_path / "in"
     write_parquet(source, *PARTS)
-    with child("in-process", "import", instance.url, source, "monday") as other:
+    with child("in-process", "import", lake.url, source, "monday") as other:
         begin(other)
         ours = pipeline.bulk_import(table, source, job_id="monday")
         said = other.stdout.readline()
@@ -209,11 +207,11 @@ def test_a_job_id_is_imported_once_also_by_two_processes_at_once(
 
 @pytest.mark.parametrize("call", [0, 1], ids=["map", "reduce"])
 def test_a_task_whose_worker_is_killed_is_run_again(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
 ) -> None:
     """After it did its work, before it said so: what it wrote does not count."""
     faults = [None] * call + [partial(killed_after, tmp_path / "killed")]
-    with Pipeline(instance, launcher=FaultyPool(*faults)) as pipeline:
+    with Pipeline(lake, launcher=FaultyPool(*faults)) as pipeline:
         report = pipeline.bulk_import(table, write_parquet(tmp_path / "in", *PARTS))
         assert pipeline.executor.calls == 3
     assert (tmp_path / "killed").exists()
@@ -223,9 +221,9 @@ def test_a_task_whose_worker_is_killed_is_run_again(
 
 
 def test_a_task_whose_workers_all_die_fails_the_import(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
-    with Pipeline(instance, launcher=FaultyPool(*[always_killed] * 9)) as pipeline:
+    with Pipeline(lake, launcher=FaultyPool(*[always_killed] * 9)) as pipeline:
         with pytest.raises(Error, match=r"was killed \(SIGKILL\)") as caught:
             pipeline.bulk_import(table, write_parquet(tmp_path / "in", *PARTS))
         assert (caught.value.code, pipeline.executor.calls) == (Code.WORKER_KILLED, 3)
@@ -233,11 +231,11 @@ def test_a_task_whose_workers_all_die_fails_the_import(
 
 
 def test_the_files_of_a_killed_task_are_deleted_before_the_pool_ends(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
     """A pool may live long, and another attempt of the task needs the room."""
     fault = partial(killed_in_its_folder, tmp_path / "noted")
-    with Pipeline(instance, launcher=FaultyPool(fault)) as pipeline:
+    with Pipeline(lake, launcher=FaultyPool(fault)) as pipeline:
         pipeline.bulk_import(table, write_parquet(tmp_path / "in", *PARTS))
         folder = Path((tmp_path / "noted").read_text())
         assert folder.parent.exists()
@@ -254,11 +252,11 @@ def test_a_worker_without_a_task_returns_the_memory_that_it_keeps_while_it_has_o
 
 
 def test_the_error_of_a_task_that_dies_as_it_fails_is_found_by_another_attempt(
-    instance: lakebed.Instance, tmp_path: Path
+    lake: lakebed.Instance, tmp_path: Path
 ) -> None:
     """Tasks that did nothing after it are run again as well."""
-    table = instance.create_table("plain", PLAIN)
-    with Pipeline(instance, launcher=FaultyPool(killed_as_it_fails)) as pipeline:
+    table = lake.create_table("plain", PLAIN)
+    with Pipeline(lake, launcher=FaultyPool(killed_as_it_fails)) as pipeline:
         with pytest.raises(SchemaMismatchError, match=r"1\.csv.*four"):
             pipeline.bulk_import(table, bad_files(tmp_path / "in"))
         assert pipeline.executor.calls == 2
@@ -267,11 +265,11 @@ def test_the_error_of_a_task_that_dies_as_it_fails_is_found_by_another_attempt(
 
 @pytest.mark.parametrize("call", [0, 1], ids=["map", "reduce"])
 def test_a_full_disk_is_named_and_nothing_is_imported(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
 ) -> None:
     table.set(file_bytes=2**27)
     faults = [None] * call + [partial(on_full_disk, 2_000)]
-    with Pipeline(instance, launcher=FaultyPool(*faults)) as pipeline:
+    with Pipeline(lake, launcher=FaultyPool(*faults)) as pipeline:
         with pytest.raises(StorageError, match=r"cannot write in .*lakebed-") as caught:
             pipeline.bulk_import(table, write_parquet(tmp_path / "in", *PARTS))
         assert caught.value.code == Code.TEMPORARY_STORAGE_FAILED
@@ -289,24 +287,24 @@ def rows_in(_reducer: int, pieces: Iterator[Piece]) -> int:
     return sum(1 for _ in pieces)
 
 
-def test_a_disk_that_small_pieces_fill_is_named(instance: lakebed.Instance, table: lakebed.Table) -> None:
+def test_a_disk_that_small_pieces_fill_is_named(lake: lakebed.Instance, table: lakebed.Table) -> None:
     """Also if bytes that could not be written are left when the file is closed."""
     work = MapReduce([""], small_pieces, 1, rows_in, int, 30)
     with closing(FaultyPool(partial(on_full_disk, 10_000))) as pool:
         with pytest.raises(StorageError, match=r"cannot write in .*lakebed-pieces-") as caught:
-            pool.exchange.map_reduce(work, TableCall(table, Root(instance.url)))
+            pool.exchange.map_reduce(work, TableCall(table, Root(lake.url)))
         assert caught.value.code == Code.TEMPORARY_STORAGE_FAILED
         assert pool.calls == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_an_import_that_is_stopped_imports_nothing_and_leaves_nothing(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
 ) -> None:
     """After a kill, the next import of the machine deletes what is left."""
     write_parquet(tmp_path / "in", *PARTS)
     home, words = tmp_path / "home", ("import", "t", str(tmp_path / "in"), "--in-process", "--job-id", "monday")
-    process = started(instance, home, SLOW, *words)
+    process = started(lake, home, SLOW, *words)
     until(lambda: (home / "began").exists() and bool((home / "began").read_text()))
     pid = (home / "began").read_text().split()[0]
     assert [name for name in left_in(home) if "-pieces-" in name]
@@ -317,17 +315,17 @@ def test_an_import_that_is_stopped_imports_nothing_and_leaves_nothing(
     if how == signal.SIGINT:
         assert (process.returncode, said.count(STOPPING)) == (130, 1)
         assert left_in(home) == []
-    again = started(instance, home, WITHOUT_PYSPARK, *words)
+    again = started(lake, home, WITHOUT_PYSPARK, *words)
     assert again.wait(WAIT_S) == 0, again.communicate()
     again.communicate()
     assert left_in(home) == []
     assert_holds(table, *PARTS)
 
 
-def test_imports_need_no_pyspark(instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path) -> None:
+def test_imports_need_no_pyspark(lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path) -> None:
     """The command where it is not installed, without an option."""
     write_parquet(tmp_path / "in", *PARTS)
-    process = started(instance, tmp_path / "home", WITHOUT_PYSPARK, "import", "t", str(tmp_path / "in"))
+    process = started(lake, tmp_path / "home", WITHOUT_PYSPARK, "import", "t", str(tmp_path / "in"))
     said = process.communicate(timeout=WAIT_S)[1]
     assert process.returncode == 0, said
     assert_holds(table, *PARTS)

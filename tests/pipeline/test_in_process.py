@@ -58,11 +58,6 @@ sys.exit(main())
 """
 
 
-@pytest.fixture
-def table(instance: lakebed.Instance) -> lakebed.Table:
-    return instance.create_table("t", SCHEMA)
-
-
 def started(instance: lakebed.Instance, folder: Path, program: str, *words: str) -> subprocess.Popen[str]:
     folder.mkdir(exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
@@ -81,7 +76,7 @@ def is_gone(pid: str) -> bool:
 
 
 def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
     parts = [rows(seed, 500) for seed in range(4)]
     for part in parts[:2]:
@@ -89,7 +84,7 @@ def test_tables_are_maintained_and_exported_where_spark_is_not_installed(
     table.submit(write_parquet(tmp_path / "in", *parts[2:]))
     table.set(ingest_bytes_min=0, compaction_strategy="full")
     for words in (["maintain", "t"], ["export", "t", str(tmp_path / "out")]):
-        process = started(instance, tmp_path / "home", WITHOUT_SPARK, *words, "--in-process")
+        process = started(lake, tmp_path / "home", WITHOUT_SPARK, *words, "--in-process")
         assert process.wait(WAIT_S) == 0, process.communicate()
         process.communicate()
     assert_holds(table, *parts)
@@ -121,12 +116,12 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
     ],
 )
 def test_a_command_without_spark_says_how_to_do_without(
-    table: lakebed.Table, instance: lakebed.Instance, tmp_path: Path, words: tuple[str, str], advice: str
+    table: lakebed.Table, lake: lakebed.Instance, tmp_path: Path, words: tuple[str, str], advice: str
 ) -> None:
     table.write(rows(1, 10))
     (tmp_path / "in.csv").write_text("key\n")
     process = started(
-        instance, tmp_path / "home", WITHOUT_SPARK, words[0], table.name, str(tmp_path / words[1]), *words[2:]
+        lake, tmp_path / "home", WITHOUT_SPARK, words[0], table.name, str(tmp_path / words[1]), *words[2:]
     )
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 2
@@ -134,10 +129,10 @@ def test_a_command_without_spark_says_how_to_do_without(
 
 
 def test_a_command_without_spark_runs_in_worker_processes_and_says_so(
-    table: lakebed.Table, instance: lakebed.Instance, tmp_path: Path
+    table: lakebed.Table, lake: lakebed.Instance, tmp_path: Path
 ) -> None:
     table.write(rows(1, 10))
-    process = started(instance, tmp_path / "home", WITHOUT_SPARK, "export", table.name, str(tmp_path / "out"))
+    process = started(lake, tmp_path / "home", WITHOUT_SPARK, "export", table.name, str(tmp_path / "out"))
     _, said = process.communicate(timeout=WAIT_S)
     assert process.returncode == 0, said
     assert "PySpark is not installed: tasks run in worker processes of this machine" in said
@@ -161,12 +156,12 @@ def test_an_instance_in_memory_is_refused() -> None:
 
 
 def test_a_compaction_whose_worker_is_killed_fails_by_name_and_changes_nothing(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path
 ) -> None:
     for seed in range(2):
         table.write(rows(seed, 100))
     before = table.files()
-    process = started(instance, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
+    process = started(lake, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
     began = tmp_path / "home" / "began"
     until(lambda: began.exists() and bool(began.read_text()))
     os.kill(int(began.read_text()), signal.SIGKILL)
@@ -179,11 +174,11 @@ def test_a_compaction_whose_worker_is_killed_fails_by_name_and_changes_nothing(
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_the_workers_closes_the_jobs_and_says_what_was_committed(
-    instance: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
+    lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
 ) -> None:
     for seed in range(2):
         table.write(rows(seed, 100))
-    process = started(instance, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
+    process = started(lake, tmp_path / "home", SLOW, "compact", "t", "--strategy", "full", "--in-process")
     began = tmp_path / "home" / "began"
     until(lambda: began.exists() and bool(began.read_text()))
     process.send_signal(how)
@@ -197,18 +192,18 @@ def test_an_interrupt_ends_the_workers_closes_the_jobs_and_says_what_was_committ
 
 
 def test_a_compaction_between_its_batches_says_how_many_jobs_it_committed(
-    instance: lakebed.Instance, tmp_path: Path
+    lake: lakebed.Instance, tmp_path: Path
 ) -> None:
     parts = [rows(seed, 400) for seed in range(2)]
     keys = sorted(set(zip(*(parts[0].column(name).to_pylist() for name in ("k", "part")), strict=True)))
-    table = instance.create_table("many", SCHEMA, split_points=keys[5::5])
+    table = lake.create_table("many", SCHEMA, split_points=keys[5::5])
     for part in parts:
         table.write(part)
 
     def merged() -> int:
         return table.history()["type"].to_pylist().count("replace")
 
-    process = started(instance, tmp_path / "home", ONE_BATCH, "compact", "many", "--strategy", "full", "--in-process")
+    process = started(lake, tmp_path / "home", ONE_BATCH, "compact", "many", "--strategy", "full", "--in-process")
     until(lambda: merged() > 0)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=WAIT_S)[1]

@@ -8,12 +8,7 @@ import pytest
 
 import lakebed
 from lakebed import Pipeline, UsageError
-from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
-
-
-@pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA)
+from tests.spark.cases import assert_holds, rows, write_parquet
 
 
 def test_requests_are_carried_out_by_tasks_that_sort(pipeline, table, tmp_path):
@@ -37,8 +32,8 @@ def test_a_file_at_fault_costs_no_other_its_work(pipeline, table, tmp_path):
     assert_holds(table, parts[0], parts[2])
 
 
-def test_an_ingest_gives_up_the_file_by_name(pipeline, instance, tmp_path):
-    table = instance.create_table("text", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
+def test_an_ingest_gives_up_the_file_by_name(pipeline, lake, tmp_path):
+    table = lake.create_table("text", lakebed.Schema({"k": "int64"}, {}, {"v": "string"}))
     table.set(ingest_tries_max=1)
     (tmp_path / "in").mkdir()
     v = pa.array([b"a", b"b\xff"]).view(pa.string())
@@ -52,8 +47,8 @@ def test_an_ingest_gives_up_the_file_by_name(pipeline, instance, tmp_path):
     assert report.rows == 1
 
 
-def test_tasks_add_the_columns_of_their_files(pipeline, instance, tmp_path):
-    table = instance.create_table("grows", lakebed.Schema({"k": "int64"}), settings={"schema_growth": "add"})
+def test_tasks_add_the_columns_of_their_files(pipeline, lake, tmp_path):
+    table = lake.create_table("grows", lakebed.Schema({"k": "int64"}), settings={"schema_growth": "add"})
     (tmp_path / "in").mkdir()
     for number in range(2):
         pq.write_table(pa.table({"k": [number], f"x{number}": [["t"]]}), tmp_path / "in" / f"{number}.parquet")
@@ -67,8 +62,8 @@ def test_tasks_add_the_columns_of_their_files(pipeline, instance, tmp_path):
     assert table.get(1).to_pylist() == [{"k": 1, "x0": None, "x1": ["t"]}]
 
 
-def test_nothing_to_ingest_starts_no_spark(instance, table, tmp_path):
-    pipeline = Pipeline(instance)
+def test_nothing_to_ingest_starts_no_spark(lake, table, tmp_path):
+    pipeline = Pipeline(lake)
     table.submit(write_parquet(tmp_path / "in", rows(1, 10)))
     assert pipeline.ingest("t").waiting == 1
     with pytest.raises(UsageError, match="unknown method 'merge'; methods: sort, shuffle"):

@@ -17,17 +17,17 @@ from tests.tables.retention.cases import on
 
 
 @pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA, settings=SMALL)
+def table(lake):
+    return lake.create_table("t", SCHEMA, settings=SMALL)
 
 
 @pytest.mark.parametrize("seed", range(1, 3))
-def test_the_same_rows_come_back_after_anything_in_any_order(pipeline, instance, tmp_path, seed):
+def test_the_same_rows_come_back_after_anything_in_any_order(pipeline, lake, tmp_path, seed):
     def ingested(table, *parts):
         table.submit(write_parquet(tmp_path / str(table.version), *parts))
         assert not pipeline.ingest(table, force=True).failed
 
-    anything_in_any_order(pipeline, instance, seed, ingested)
+    anything_in_any_order(pipeline, lake, seed, ingested)
 
 
 def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table):
@@ -42,11 +42,11 @@ def test_a_compaction_makes_one_run_of_many_and_says_what_it_did(pipeline, table
     assert_holds(table, *parts)
 
 
-def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipeline, instance):
+def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipeline, lake):
     """Three batches of jobs, of which each is opened, run and committed by a thread of its own."""
     parts = [rows(seed, 400) for seed in range(2)]
     keys = sorted(set(zip(*(parts[0].column(name).to_pylist() for name in ("k", "part")), strict=True)))
-    table = instance.create_table("many", SCHEMA, split_points=keys[10::10])
+    table = lake.create_table("many", SCHEMA, split_points=keys[10::10])
     for part in parts:
         table.write(part)
     progress = []
@@ -59,13 +59,13 @@ def test_many_jobs_go_in_waves_several_at_once_and_progress_never_goes_back(pipe
     assert_holds(table, *parts)
 
 
-def test_damage_is_named_and_never_merged_into_a_new_file(pipeline, table, instance):
+def test_damage_is_named_and_never_merged_into_a_new_file(pipeline, table, lake):
     """A flipped bit in a page is often read without an error: only the digest shows it."""
     for seed in range(2):
         table.write(rows(seed, 500))
     before = table.files()
-    name = before.column("url")[0].as_py().removeprefix(f"{instance.url}/")
-    path = Path(instance.url.removeprefix("file://")) / name
+    name = before.column("url")[0].as_py().removeprefix(f"{lake.url}/")
+    path = Path(lake.url.removeprefix("file://")) / name
     data = bytearray(path.read_bytes())
     data[len(data) // 3] ^= 4
     path.chmod(0o644)
@@ -101,7 +101,7 @@ def test_a_strategy_that_does_not_exist_is_refused(pipeline, table):
         pipeline.compact(table, strategy="magic")
 
 
-def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, instance):
+def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, lake):
     parts = [rows(seed, 300) for seed in range(3)]
     for part in parts:
         table.write(part)
@@ -114,7 +114,7 @@ def test_garbage_goes_after_its_delay_and_a_dry_run_only_tells(pipeline, table, 
     done = collect_garbage(table)
     assert (planned.files, planned.size_bytes, planned.version) == (done.files, done.size_bytes, None)
     assert done.files == 3
-    left = {o.name.rpartition("/")[2] for o in instance.storage.list("tables") if "/data/" in o.name}
+    left = {o.name.rpartition("/")[2] for o in lake.storage.list("tables") if "/data/" in o.name}
     kept = set(table.files().column("file_id").to_pylist())
     assert left == {f"{name}.parquet" for name in kept}
     assert set(table.state().files) == kept
@@ -136,13 +136,13 @@ def test_a_collection_that_a_crash_cut_short_is_finished_first(pipeline, table):
     assert len(table.state().files) == table.files().num_rows
 
 
-def test_a_summary_that_is_lost_is_made_again(pipeline, table, instance, small_summaries):
+def test_a_summary_that_is_lost_is_made_again(pipeline, table, lake, small_summaries):
     held = rows(1, 2000)
     table.write(held)
-    lost = [o.name for o in instance.storage.list("tables") if o.name.endswith(".summary")]
-    instance.storage.delete(lost)
+    lost = [o.name for o in lake.storage.list("tables") if o.name.endswith(".summary")]
+    lake.storage.delete(lost)
     assert pipeline.split(table).split
-    assert all(instance.storage.get(name) is not None for name in lost)
+    assert all(lake.storage.get(name) is not None for name in lost)
     assert_holds(table, held)
 
 
@@ -160,23 +160,23 @@ def test_maintenance_merges_whole_what_can_be_split_only_then(pipeline, table, m
     assert_holds(table, *parts)
 
 
-def test_offline_tables_only_have_their_garbage_collected(pipeline, table, instance):
+def test_offline_tables_only_have_their_garbage_collected(pipeline, table, lake):
     for seed in range(2):
         table.write(rows(seed, 600))
     merged = pipeline.compact(table, strategy="full").files_in
     table.write(rows(2, 600))
-    instance.set_online("t", online=False)
+    lake.set_online("t", online=False)
     report = pipeline.maintain(table)
     assert (report.online, report.compactions, report.splits, report.collection.files) == (False, (), (), merged)
-    instance.set_online("t", online=True)
+    lake.set_online("t", online=True)
     table.set(compaction_strategy="full")
     report = pipeline.maintain("t")
     assert report.compactions
     assert report.splits
 
 
-def test_splitting_and_collection_start_no_spark(instance, table):
-    pipeline = Pipeline(instance)
+def test_splitting_and_collection_start_no_spark(lake, table):
+    pipeline = Pipeline(lake)
     table.write(rows(1, 2000))
     assert pipeline.split("t").split
     assert collect_garbage(pipeline.instance.table("t")).files == 0
@@ -184,9 +184,9 @@ def test_splitting_and_collection_start_no_spark(instance, table):
     assert "session" not in vars(pipeline)
 
 
-def test_partitions_that_an_old_file_keeps_apart_are_compacted_and_then_joined(pipeline, instance):
+def test_partitions_that_an_old_file_keeps_apart_are_compacted_and_then_joined(pipeline, lake):
     """The first partition merged the file away; joined as they are, the second would bring its rows back there."""
-    table = instance.create_table("t", SCHEMA, split_points=[("b",)], settings=SMALL | {"split_rows": 10_000})
+    table = lake.create_table("t", SCHEMA, split_points=[("b",)], settings=SMALL | {"split_rows": 10_000})
     wide, low = rows(1, 100), rows(2, 100)
     low = low.filter(pc.less(low.column("k"), "b"))
     for part in (wide, low):

@@ -44,11 +44,6 @@ def shop(cluster):
     cluster.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{random.randrange(10**12)}")
-
-
 class EndedError(Exception):
     """The end of a follower."""
 
@@ -85,8 +80,8 @@ class Shop:
 
 
 @pytest.fixture
-def follow(cluster, shop, lake):
-    return Shop(cluster, shop, lake)
+def follow(cluster, shop, memory_lake):
+    return Shop(cluster, shop, memory_lake)
 
 
 def rows_there(shop, table="items"):
@@ -136,7 +131,7 @@ def change(shop, chance):
 
 
 @pytest.mark.parametrize("identity", ["DEFAULT", "FULL"])
-def test_a_table_has_the_rows_of_its_source_after_any_changes(shop, follow, lake, identity):
+def test_a_table_has_the_rows_of_its_source_after_any_changes(shop, follow, memory_lake, identity):
     """Half of the followers end after a commit that they could not record, as if killed."""
     chance = random.Random(identity)
     make_items(shop)
@@ -150,23 +145,23 @@ def test_a_table_has_the_rows_of_its_source_after_any_changes(shop, follow, lake
             follow.ended()
         else:
             follow.caught_up()
-        assert rows_here(lake) == rows_there(shop)
-    commits = [key for key in lake.table("items").state().requests if key.startswith("follow ")]
+        assert rows_here(memory_lake) == rows_there(shop)
+    commits = [key for key in memory_lake.table("items").state().requests if key.startswith("follow ")]
     ends = sorted(int(one.rpartition("@")[2]) for one in commits)
     assert len(set(ends)) == len(commits)
 
 
-def test_what_was_committed_is_not_committed_again(shop, follow, lake):
+def test_what_was_committed_is_not_committed_again(shop, follow, memory_lake):
     make_items(shop)
     follow.caught_up()
     shop.execute("INSERT INTO items (id) VALUES (1)")
     follow.ended()
-    version = lake.table("items").state().version
+    version = memory_lake.table("items").state().version
     assert follow.caught_up().changes == 0
-    assert lake.table("items").state().version == version
+    assert memory_lake.table("items").state().version == version
 
 
-def test_each_of_many_tables_gets_its_changes_once(cluster, shop, follow, lake):
+def test_each_of_many_tables_gets_its_changes_once(cluster, shop, follow, memory_lake):
     """A crash between the commits of two tables: the second gets them from the slot, the first has them."""
     for name in ("a", "b"):
         shop.execute(f"CREATE TABLE {name} (id int PRIMARY KEY, v int)")
@@ -178,31 +173,31 @@ def test_each_of_many_tables_gets_its_changes_once(cluster, shop, follow, lake):
     def refuse():
         raise EndedError
 
-    log = f"tables/{lake.table('b').id}/log/*"
-    crashing = through(lake, Meanwhile(lake.storage, "create", log, refuse, again=True))
+    log = f"tables/{memory_lake.table('b').id}/log/*"
+    crashing = through(memory_lake, Meanwhile(memory_lake.storage, "create", log, refuse, again=True))
     with pytest.raises(EndedError):
         Shop(cluster, shop, crashing).caught_up()
-    assert (len(rows_here(lake, "a")), len(rows_here(lake, "b"))) == (1, 0)
-    version = lake.table("a").state().version
+    assert (len(rows_here(memory_lake, "a")), len(rows_here(memory_lake, "b"))) == (1, 0)
+    version = memory_lake.table("a").state().version
     assert follow.caught_up().changes == 1
-    assert rows_here(lake, "b") == [{"id": 1, "v": 1}]
-    assert lake.table("a").state().version == version
+    assert rows_here(memory_lake, "b") == [{"id": 1, "v": 1}]
+    assert memory_lake.table("a").state().version == version
 
 
-def test_a_transaction_is_one_version(shop, follow, lake):
+def test_a_transaction_is_one_version(shop, follow, memory_lake):
     make_items(shop)
     follow.caught_up()
-    before = lake.table("items").state().version
+    before = memory_lake.table("items").state().version
     with shop.transaction():
         for number in range(200):
             shop.execute("INSERT INTO items (id, big) VALUES (%s, %s)", (number, "x" * BIG))
         shop.execute("DELETE FROM items WHERE id % 2 = 0")
     assert follow.caught_up(memory_bytes_max=50_000).changes == 300
-    assert lake.table("items").state().version == before + 1
-    assert rows_here(lake) == rows_there(shop)
+    assert memory_lake.table("items").state().version == before + 1
+    assert rows_here(memory_lake) == rows_there(shop)
 
 
-def test_new_and_wider_columns_are_followed_and_dropped_ones_are_null(shop, follow, lake):
+def test_new_and_wider_columns_are_followed_and_dropped_ones_are_null(shop, follow, memory_lake):
     shop.execute("CREATE TABLE items (id int PRIMARY KEY, v int, gone text)")
     shop.execute("INSERT INTO items VALUES (1, 1, 'a')")
     follow.caught_up()
@@ -210,20 +205,22 @@ def test_new_and_wider_columns_are_followed_and_dropped_ones_are_null(shop, foll
     shop.execute("ALTER TABLE items ADD COLUMN more timestamp, ALTER COLUMN v TYPE bigint, DROP COLUMN gone")
     shop.execute("INSERT INTO items VALUES (3, 3000000000, '2026-01-31 12:00')")
     follow.caught_up()
-    assert [{**row, "gone": None} for row in rows_there(shop)] == [{**row, "gone": None} for row in rows_here(lake)]
-    assert [row["gone"] for row in rows_here(lake)] == ["a", "b", None]
+    assert [{**row, "gone": None} for row in rows_there(shop)] == [
+        {**row, "gone": None} for row in rows_here(memory_lake)
+    ]
+    assert [row["gone"] for row in rows_here(memory_lake)] == ["a", "b", None]
 
 
-def test_a_type_that_a_field_cannot_become_stops_the_follower_and_its_remedy_works(shop, follow, lake):
+def test_a_type_that_a_field_cannot_become_stops_the_follower_and_its_remedy_works(shop, follow, memory_lake):
     shop.execute("CREATE TABLE items (id int PRIMARY KEY, v int)")
     shop.execute("INSERT INTO items VALUES (1, 1)")
     follow.caught_up()
     shop.execute("ALTER TABLE items ALTER COLUMN v TYPE text")
     with raises(Code.SOURCE_CHANGE_UNSUPPORTED):
         follow.caught_up()
-    assert "cannot become" in (read_record(lake.storage, "shop").error or "")
+    assert "cannot become" in (read_record(memory_lake.storage, "shop").error or "")
     follow.caught_up(("public.items", "items2"))
-    assert rows_here(lake, "items2") == [{"id": 1, "v": "1"}]
+    assert rows_here(memory_lake, "items2") == [{"id": 1, "v": "1"}]
 
 
 @pytest.mark.parametrize(
@@ -233,31 +230,31 @@ def test_a_type_that_a_field_cannot_become_stops_the_follower_and_its_remedy_wor
         ("CREATE TABLE items (id int PRIMARY KEY); ALTER TABLE items REPLICA IDENTITY NOTHING", "IDENTITY NOTHING"),
     ],
 )
-def test_a_table_whose_rows_have_no_key_is_refused(shop, follow, lake, statement, said):
+def test_a_table_whose_rows_have_no_key_is_refused(shop, follow, memory_lake, statement, said):
     for one in statement.split(";"):
         shop.execute(one)
     with raises(Code.SOURCE_CHANGE_UNSUPPORTED) as refused:
         follow.caught_up()
     assert said in str(refused.value)
-    assert lake.tables() == []
+    assert memory_lake.tables() == []
 
 
-def test_a_value_that_no_field_holds_is_a_dead_letter(shop, follow, lake):
+def test_a_value_that_no_field_holds_is_a_dead_letter(shop, follow, memory_lake):
     make_items(shop)
     shop.execute("INSERT INTO items (id, n) VALUES (1, 1), (2, 'NaN')")
     assert follow.caught_up().dead_letters == 1
     shop.execute("INSERT INTO items (id, at) VALUES (3, 'infinity'), (4, now())")
     report = follow.caught_up()
     assert report.dead_letters == 1
-    assert [row["id"] for row in rows_here(lake)] == [1, 4]
-    letters = lake.table("dead").scan().read_all().to_pylist()
+    assert [row["id"] for row in rows_here(memory_lake)] == [1, 4]
+    letters = memory_lake.table("dead").scan().read_all().to_pylist()
     assert [(one["target"], one["key"]) for one in letters] == [("items", b'{"id":"2"}'), ("items", b'{"id":"3"}')]
     assert "infinity" in letters[1]["reason"]
-    assert read_record(lake.storage, "shop").dead_letters == 2
+    assert read_record(memory_lake.storage, "shop").dead_letters == 2
 
 
 @pytest.mark.parametrize("lost", ["dropped", "moved"])
-def test_a_slot_that_lost_changes_stops_the_follower_and_a_new_snapshot_mends_it(shop, follow, lake, lost):
+def test_a_slot_that_lost_changes_stops_the_follower_and_a_new_snapshot_mends_it(shop, follow, memory_lake, lost):
     make_items(shop)
     shop.execute("INSERT INTO items (id) VALUES (1), (2)")
     follow.caught_up()
@@ -271,10 +268,10 @@ def test_a_slot_that_lost_changes_stops_the_follower_and_a_new_snapshot_mends_it
     with raises(Code.SOURCE_POSITION_LOST):
         follow.caught_up()
     follow.caught_up(resnapshot=True)
-    assert rows_here(lake) == rows_there(shop)
+    assert rows_here(memory_lake) == rows_there(shop)
     shop.execute("INSERT INTO items (id) VALUES (3)")
     follow.caught_up()
-    assert rows_here(lake) == rows_there(shop)
+    assert rows_here(memory_lake) == rows_there(shop)
 
 
 def test_a_second_follower_of_a_slot_is_refused(shop, follow):
@@ -290,16 +287,16 @@ def test_a_second_follower_of_a_slot_is_refused(shop, follow):
         second.close()
 
 
-def test_a_table_with_other_rows_is_not_taken(shop, follow, lake):
+def test_a_table_with_other_rows_is_not_taken(shop, follow, memory_lake):
     make_items(shop)
-    other = lake.create_table("items", lakebed.Schema({"id": "int32"}), merge=lakebed.Latest())
+    other = memory_lake.create_table("items", lakebed.Schema({"id": "int32"}), merge=lakebed.Latest())
     other.write([{"id": 5}])
     with raises(Code.SOURCE_CHANGE_UNSUPPORTED):
         follow.caught_up()
-    assert rows_here(lake) == [{"id": 5}]
+    assert rows_here(memory_lake) == [{"id": 5}]
 
 
-def test_a_table_that_is_added_later_gets_its_snapshot_beside_the_others(shop, follow, lake):
+def test_a_table_that_is_added_later_gets_its_snapshot_beside_the_others(shop, follow, memory_lake):
     make_items(shop)
     follow.caught_up(("items", "items"))
     shop.execute("CREATE TABLE late (id int PRIMARY KEY)")
@@ -309,7 +306,7 @@ def test_a_table_that_is_added_later_gets_its_snapshot_beside_the_others(shop, f
     assert (report.snapshot_rows, report.changes) == (1, 1)
     shop.execute("INSERT INTO late VALUES (2)")
     follow.caught_up(("items", "items"), ("late", "late"))
-    assert rows_here(lake, "late") == [{"id": 1}, {"id": 2}]
+    assert rows_here(memory_lake, "late") == [{"id": 1}, {"id": 2}]
 
 
 def test_the_slot_moves_on_while_other_tables_change(shop, follow):
@@ -323,14 +320,14 @@ def test_the_slot_moves_on_while_other_tables_change(shop, follow):
     assert shop.execute(f"SELECT ({at}) > %s::pg_lsn", before).fetchone() == (True,)
 
 
-def test_a_server_that_is_not_there_is_said_to_be_so(lake):
+def test_a_server_that_is_not_there_is_said_to_be_so(memory_lake):
     options = FollowOptions("shop", "dead")
     source = open_source("postgresql://none@127.0.0.1:1/nothing", "shop", (), None)
     with pytest.raises(StorageError, match="Connection refused"):
-        source.open(SourceFollower(lake, source, options))
+        source.open(SourceFollower(memory_lake, source, options))
 
 
-def test_partitions_of_a_table_are_followed_as_one(shop, follow, lake):
+def test_partitions_of_a_table_are_followed_as_one(shop, follow, memory_lake):
     shop.execute("CREATE TABLE items (id int PRIMARY KEY, v int) PARTITION BY RANGE (id)")
     shop.execute("CREATE TABLE low PARTITION OF items FOR VALUES FROM (0) TO (10)")
     shop.execute("CREATE TABLE high PARTITION OF items FOR VALUES FROM (10) TO (20)")
@@ -339,8 +336,8 @@ def test_partitions_of_a_table_are_followed_as_one(shop, follow, lake):
     shop.execute("INSERT INTO items VALUES (12, 1)")
     shop.execute("UPDATE items SET id = 13 WHERE id = 1")
     follow.caught_up()
-    assert lake.tables() == ["items"]
-    assert rows_here(lake) == rows_there(shop)
+    assert memory_lake.tables() == ["items"]
+    assert rows_here(memory_lake) == rows_there(shop)
 
 
 def test_the_tutorial_prints_what_stands_on_its_page(cluster, shop, tmp_path):

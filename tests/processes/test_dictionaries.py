@@ -43,11 +43,6 @@ EXPECTED = rows(range(COUNT)).to_pylist()
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
 def table(lake):
     """Three files: two that overlap, and one with other words."""
     table = lake.create_table("t", SCHEMA)

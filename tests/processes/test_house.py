@@ -506,6 +506,24 @@ def test_tests_replace_no_more_code() -> None:
     assert sum(counts.values()) <= PATCHES_MAX, {name: count for name, count in counts.items() if count}
 
 
+EMPTY_LAKE = re.compile(r"return lakebed\.create\((str\()?(tmp_path( / 'lake')?|f'memory://\{[^}]*\}')\)?\)")
+
+
+def test_empty_lakes_are_the_shared_ones() -> None:
+    """A fixture that only makes an empty instance stands in tests/lakes.py, once for a disk and once for memory."""
+    found = [
+        f"{path.relative_to(ROOT)}, {node.name}"
+        for path in (ROOT / "tests").rglob("*.py")
+        if path.name != "lakes.py"
+        for node in ast.walk(parsed(path.read_text("utf-8")))
+        if isinstance(node, ast.FunctionDef) and any("fixture" in ast.unparse(one) for one in node.decorator_list)
+        if EMPTY_LAKE.fullmatch(
+            "\n".join(map(ast.unparse, node.body if ast.get_docstring(node) is None else node.body[1:]))
+        )
+    ]
+    assert not found, found
+
+
 def test_no_two_classes_have_one_name() -> None:
     """Nor two modules, but for plan and run, which say the same of each folder, and the nouns of the command line."""
     paths = sorted((SOURCE / "lakebed").rglob("*.py"))

@@ -50,11 +50,6 @@ def rows(numbers):
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
 def table(lake):
     table = lake.create_table("t", SCHEMA)
     table.write(rows(range(0, COUNT, 2)))

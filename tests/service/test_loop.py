@@ -25,13 +25,8 @@ QUICK = ServiceLimits(follow_s=0.05, periods=dict.fromkeys(OPERATIONS, 0.05))
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
-def service(instance: lakebed.Instance) -> Iterator[Service]:
-    with Service(instance, launcher="in-process[1]", limits=QUICK) as running:
+def service(lake: lakebed.Instance) -> Iterator[Service]:
+    with Service(lake, launcher="in-process[1]", limits=QUICK) as running:
         yield running
 
 
@@ -47,9 +42,9 @@ def found(service: Service, name: str = "flights") -> TableStatus:
 
 
 def test_a_service_ingests_merges_and_splits_what_comes(
-    service: Service, instance: lakebed.Instance, tmp_path: Path
+    service: Service, lake: lakebed.Instance, tmp_path: Path
 ) -> None:
-    table = instance.create_table("flights", SCHEMA, settings={"split_rows": 300, "ingest_age_s": 0})
+    table = lake.create_table("flights", SCHEMA, settings={"split_rows": 300, "ingest_age_s": 0})
     for number in range(5):
         pq.write_table(rows(100 * number), tmp_path / f"{number}.parquet")
         table.submit(str(tmp_path / f"{number}.parquet"))
@@ -59,24 +54,24 @@ def test_a_service_ingests_merges_and_splits_what_comes(
     assert table.count().rows == 500
 
 
-def test_a_pause_is_obeyed_until_it_ends(service: Service, instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA)
-    instance.pause("flights", "compaction")
+def test_a_pause_is_obeyed_until_it_ends(service: Service, lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA)
+    lake.pause("flights", "compaction")
     for number in range(5):
         table.write(rows(number))
     until(lambda: found(service).backlog.runs_due == 5)
     assert found(service).paused == ("compaction",)
     assert found(service).operation("compaction").last_begun is None
-    instance.resume("flights")
+    lake.resume("flights")
     until(lambda: found(service).files == 1)
 
 
 def test_writers_and_ingests_that_wait_for_compaction_are_not_waited_for_by_it(
-    service: Service, instance: lakebed.Instance, tmp_path: Path
+    service: Service, lake: lakebed.Instance, tmp_path: Path
 ) -> None:
     """Compaction waits while many requests are open, but not for an ingest that a full partition refuses."""
     settings = {"runs_max": 4, "ingest_age_s": 0, "compaction_batch_runs": 2}
-    table = instance.create_table("flights", SCHEMA, settings=settings, online=False)
+    table = lake.create_table("flights", SCHEMA, settings=settings, online=False)
     for number in range(5):
         table.write(rows(number))
     with pytest.raises(lakebed.ContentionError, match="runs_max"):
@@ -86,7 +81,7 @@ def test_writers_and_ingests_that_wait_for_compaction_are_not_waited_for_by_it(
     for file in files:
         pq.write_table(rows(6)[:1], file)
     table.submit(str(tmp_path / "in"))
-    instance.set_online("flights", True)
+    lake.set_online("flights", True)
     until(lambda: not table.requests().num_rows)
 
     def is_written() -> bool:
@@ -99,30 +94,30 @@ def test_writers_and_ingests_that_wait_for_compaction_are_not_waited_for_by_it(
     assert table.count().rows == 600 + len(files)
 
 
-def test_a_view_follows_its_source(service: Service, instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA)
-    view = instance.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
+def test_a_view_follows_its_source(service: Service, lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA)
+    view = lake.create_view_table("copies", source="flights", select="SELECT key FROM source", row_key=["key"])
     table.write(rows(0))
     until(lambda: found(service, "copies").rows == 100)
     assert view.count().rows == 100
 
 
-def test_a_table_that_is_dropped_leaves_the_service(service: Service, instance: lakebed.Instance) -> None:
-    instance.create_table("flights", SCHEMA)
+def test_a_table_that_is_dropped_leaves_the_service(service: Service, lake: lakebed.Instance) -> None:
+    lake.create_table("flights", SCHEMA)
     until(lambda: service.status().table("flights"))
-    instance.drop_table("flights")
+    lake.drop_table("flights")
     until(lambda: not service.status().tables)
 
 
 def test_a_damaged_file_blocks_neither_other_partitions_nor_other_tables(
-    service: Service, instance: lakebed.Instance
+    service: Service, lake: lakebed.Instance
 ) -> None:
-    table = instance.create_table("flights", SCHEMA, split_points=["000000500"], online=False)
+    table = lake.create_table("flights", SCHEMA, split_points=["000000500"], online=False)
     for _ in range(5):
         table.write(rows(0))
         table.write(rows(600))
-    _damage(instance, table)
-    instance.set_online("flights", True)
+    _damage(lake, table)
+    lake.set_online("flights", True)
     until(lambda: found(service).operation("compaction").last_error)
     until(lambda: found(service).files == 6)
     status = found(service).operation("compaction")
@@ -141,12 +136,12 @@ def _damage(instance: lakebed.Instance, table: lakebed.Table) -> None:
     path.write_bytes(bytes(data))
 
 
-def test_a_round_does_all_that_is_due_and_ends(instance: lakebed.Instance) -> None:
+def test_a_round_does_all_that_is_due_and_ends(lake: lakebed.Instance) -> None:
     for name in ("flights", "fares"):
-        table = instance.create_table(name, SCHEMA, settings={"split_rows": 300})
+        table = lake.create_table(name, SCHEMA, settings={"split_rows": 300})
         for number in range(5):
             table.write(rows(100 * number))
-    status = Service(instance, launcher="in-process[1]").run_once()
+    status = Service(lake, launcher="in-process[1]").run_once()
     assert [(table.name, table.rows, table.backlog.runs_due) for table in status.tables] == [
         ("fares", 500, 0),
         ("flights", 500, 0),
@@ -155,9 +150,9 @@ def test_a_round_does_all_that_is_due_and_ends(instance: lakebed.Instance) -> No
     assert not status.work
 
 
-def test_a_service_that_may_not_maintain_only_follows(instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA)
-    with Service(instance, limits=QUICK, maintain=False) as service:
+def test_a_service_that_may_not_maintain_only_follows(lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA)
+    with Service(lake, limits=QUICK, maintain=False) as service:
         for number in range(5):
             table.write(rows(number))
         until(lambda: found(service).backlog.runs_due == 5)
@@ -165,20 +160,18 @@ def test_a_service_that_may_not_maintain_only_follows(instance: lakebed.Instance
     assert table.version == 6
 
 
-def test_the_code_of_the_page_on_the_service_runs(
-    instance: lakebed.Instance, capsys: pytest.CaptureFixture[str]
-) -> None:
-    instance.create_table("flights", SCHEMA)
+def test_the_code_of_the_page_on_the_service_runs(lake: lakebed.Instance, capsys: pytest.CaptureFixture[str]) -> None:
+    lake.create_table("flights", SCHEMA)
     (block,) = pages.blocks("docs/service.md", "python")
-    pages.run(block.replace(("/tmp/lake", instance.url)), {})
+    pages.run(block.replace(("/tmp/lake", lake.url)), {})
     assert capsys.readouterr().out == "flights 0 0\n"
 
 
-def test_two_services_of_one_instance_lose_and_double_nothing(instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA, settings={"split_rows": 400})
-    other = lakebed.open(instance.url)
+def test_two_services_of_one_instance_lose_and_double_nothing(lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA, settings={"split_rows": 400})
+    other = lakebed.open(lake.url)
     with (
-        Service(instance, launcher="in-process[1]", limits=QUICK) as one,
+        Service(lake, launcher="in-process[1]", limits=QUICK) as one,
         Service(other, launcher="in-process[1]", limits=QUICK) as two,
     ):
         for number in range(12):
@@ -189,13 +182,13 @@ def test_two_services_of_one_instance_lose_and_double_nothing(instance: lakebed.
     assert len(keys) == len(set(keys)) == 1200
 
 
-def test_a_table_that_cannot_be_followed_keeps_no_other_from_it(service: Service, instance: lakebed.Instance) -> None:
-    broken = instance.create_table("broken", SCHEMA)
-    entry = Path(instance.url.removeprefix("file://"), f"tables/{broken.id}/log").joinpath(f"{2:020d}.ndjson")
+def test_a_table_that_cannot_be_followed_keeps_no_other_from_it(service: Service, lake: lakebed.Instance) -> None:
+    broken = lake.create_table("broken", SCHEMA)
+    entry = Path(lake.url.removeprefix("file://"), f"tables/{broken.id}/log").joinpath(f"{2:020d}.ndjson")
     entry.write_bytes(b"no entry")
     until(lambda: service.status().table("broken"))
     until(lambda: found(service, "broken").error)
-    table = instance.create_table("flights", SCHEMA)
+    table = lake.create_table("flights", SCHEMA)
     for number in range(5):
         table.write(rows(number))
     # It may have merged four of them before the fifth came.

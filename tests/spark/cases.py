@@ -23,6 +23,12 @@ SCHEMA = Schema({"k": "string", "part": "int32"}, {"ts": "timestamp[us, tz=UTC]"
 ALPHABET = ["", "a", "b", "é", "\uff5a", "\U0001f600", "\U0010ffff", "\x00", "z" * 50]
 
 
+@pytest.fixture
+def table(lake: Instance) -> Table:
+    """An empty table of the schema above, for the conftest of a folder."""
+    return lake.create_table("t", SCHEMA)
+
+
 def two_runs(instance: Instance) -> Table:
     """A table of two partitions with the rows of :data:`PARTS`, each a run, and so an older version with fewer rows."""
     made = instance.create_table("t", SCHEMA, split_points=[("b",)])

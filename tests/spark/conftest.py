@@ -10,11 +10,11 @@ import pytest
 import lakebed
 from lakebed import Pipeline
 from lakebed.spark.session import start_session
+from tests.spark.cases import table  # noqa: F401 - a fixture of this folder
 from tests.spark.jvm_options import jvm_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from pyspark.sql import SparkSession
 
@@ -32,10 +32,5 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def pipeline(instance: lakebed.Instance, spark: SparkSession) -> Pipeline:
-    return Pipeline(instance, spark)
+def pipeline(lake: lakebed.Instance, spark: SparkSession) -> Pipeline:
+    return Pipeline(lake, spark)

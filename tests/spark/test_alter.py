@@ -26,8 +26,8 @@ def version_of(table):
     return sorted(file.schema_version for file in table.state().referenced().values())
 
 
-def test_imports_before_and_after_an_alter_are_read_and_compacted_as_one(pipeline, instance, spark, tmp_path):
-    table = instance.create_table("t", SCHEMA)
+def test_imports_before_and_after_an_alter_are_read_and_compacted_as_one(pipeline, lake, spark, tmp_path):
+    table = lake.create_table("t", SCHEMA)
     old, new, last = rows(1, 500), new_rows(2), new_rows(3)
     pipeline.bulk_import(table, write_parquet(tmp_path / "old", old))
     table.alter(*CHANGES)
@@ -43,9 +43,9 @@ def test_imports_before_and_after_an_alter_are_read_and_compacted_as_one(pipelin
     assert multiset(table.scan().read_all()) == wanted
 
 
-def test_an_alter_in_the_midst_of_an_import_does_not_tear_it(pipeline, instance, spark, tmp_path, monkeypatch):
+def test_an_alter_in_the_midst_of_an_import_does_not_tear_it(pipeline, lake, spark, tmp_path, monkeypatch):
     """What was staged by one schema is merged by the same, and committed as a file of that version."""
-    table = instance.create_table("t", SCHEMA)
+    table = lake.create_table("t", SCHEMA)
     old = rows(1, 500)
     write_parquet(tmp_path / "old", old)
     stage = source_frames.run_tasks

@@ -15,8 +15,8 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 @pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA, split_points=["a", "b", "z"])
+def table(lake):
+    return lake.create_table("t", SCHEMA, split_points=["a", "b", "z"])
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def starting(made, *stems):
     return sum(key.startswith(stems) for key in made["k"].to_pylist())
 
 
-def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, instance, table, pipeline):
+def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, lake, table, pipeline):
     made = rows(1, 600)
     frame = spark.createDataFrame(made).repartition(3)
-    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+    frame.write.format("lakebed").mode("append").options(instance=lake.url, table="t").save()
     assert (table.state().version, len(table.state().files)) == (2, 3)
     assert_holds(table, made)
-    apart = load(spark, instance, partition_bytes=1)
+    apart = load(spark, lake, partition_bytes=1)
     assert apart.rdd.getNumPartitions() >= 4
     assert multiset(apart.toArrow()) == multiset(made)
     mine = pipeline.read("t", KeyRange.starts_with("b"), columns=["k"], version=2)
@@ -48,15 +48,15 @@ def test_rows_are_appended_by_several_tasks_and_read_by_several(spark, instance,
 
 
 @pushes_filters
-def test_a_frame_that_is_used_more_than_once_answers_each_query_in_full(pushing, instance, table, capsys):
+def test_a_frame_that_is_used_more_than_once_answers_each_query_in_full(pushing, lake, table, capsys):
     """Spark keeps what was pushed into a frame for its later queries; so nothing is, unless it is asked for."""
     made = rows(1, 200)
     table.write(made)
-    frame = load(pushing, instance)
+    frame = load(pushing, lake)
     both = frame.filter("k like 'b%'").union(frame.filter("k like 'a%'")).union(frame)
     assert both.count() == starting(made, "b", "a") + 200
     assert frame.count() == 200
-    once = load(pushing, instance, push_filters="true")
+    once = load(pushing, lake, push_filters="true")
     pushed = once.filter("k like 'b%' and part >= 0")
     pushed.explain("formatted")
     assert "PushedFilters: [StringStartsWith(k,b)]" in capsys.readouterr().out
@@ -64,10 +64,10 @@ def test_a_frame_that_is_used_more_than_once_answers_each_query_in_full(pushing,
     assert once.count() == starting(made, "b"), "Spark has mended it: filters may be pushed by default (docs/spark.md)"
 
 
-def test_a_view_in_sql_reads_the_table(spark, instance, table):
+def test_a_view_in_sql_reads_the_table(spark, lake, table):
     made = rows(1, 100)
     table.write(made)
-    spark.sql(f"CREATE TEMPORARY VIEW v USING lakebed OPTIONS (instance '{instance.url}', `table` 't')")
+    spark.sql(f"CREATE TEMPORARY VIEW v USING lakebed OPTIONS (instance '{lake.url}', `table` 't')")
     try:
         found = spark.sql("SELECT k, count(*) AS n FROM v WHERE k LIKE 'b%' GROUP BY k").toArrow()
         assert sum(found["n"].to_pylist()) == starting(made, "b")
@@ -75,16 +75,16 @@ def test_a_view_in_sql_reads_the_table(spark, instance, table):
         spark.sql("DROP VIEW v")
 
 
-def test_errors_of_planning_are_reported_in_their_words_without_credentials(spark, instance, table):
+def test_errors_of_planning_are_reported_in_their_words_without_credentials(spark, lake, table):
     with pytest.raises(Exception, match="unknown option 'colums'; options: instance, table, columns"):
-        load(spark, instance, colums="k")
+        load(spark, lake, colums="k")
     with pytest.raises(Exception, match="is not supported on local disk") as refused:
-        load(spark, instance, **{"storage.secret_access_key": "hush-hush"})
+        load(spark, lake, **{"storage.secret_access_key": "hush-hush"})
     assert "hush-hush" not in str(refused.value)
     with pytest.raises(Exception, match="extra column stray"):
         (
             spark.createDataFrame(rows(1, 5).append_column("stray", pa.nulls(5, pa.int64())))
-            .write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+            .write.format("lakebed").mode("append").options(instance=lake.url, table="t").save()
         )  # fmt: skip
 
 
@@ -101,8 +101,8 @@ def test_no_folder_name_changes_what_spark_reads_and_writes(spark, tmp_path, nam
     assert sorted(map(tuple, read.collect())) == [(1, "us"), (2, "x"), (5, "five")]
 
 
-def test_what_spark_cannot_do_says_what_can_be_done(spark, instance, table):
-    options = f"OPTIONS (instance '{instance.url}', table 't')"
+def test_what_spark_cannot_do_says_what_can_be_done(spark, lake, table):
+    options = f"OPTIONS (instance '{lake.url}', table 't')"
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING lakebed"):
         spark.sql(f"CREATE TABLE x USING lakebed {options}")
     spark.sql(f"CREATE TEMPORARY VIEW held USING lakebed {options}")
@@ -112,5 +112,5 @@ def test_what_spark_cannot_do_says_what_can_be_done(spark, instance, table):
         frame.write.format("lakebed").saveAsTable("y")
     texts = frame.withColumn(SCHEMA.names[0], frame[SCHEMA.names[0]].cast("binary"))
     with pytest.raises(Exception) as caught:
-        texts.write.format("lakebed").mode("append").options(instance=instance.url, table="t").save()
+        texts.write.format("lakebed").mode("append").options(instance=lake.url, table="t").save()
     assert "casts=" not in str(caught.value)

@@ -16,30 +16,30 @@ from tests.spark.killing import begin, child, wait_for
 
 
 @pytest.fixture
-def table(instance):
-    return two_runs(instance)
+def table(lake):
+    return two_runs(lake)
 
 
-def test_an_export_comes_back_as_the_same_table(pipeline, instance, table, tmp_path):
+def test_an_export_comes_back_as_the_same_table(pipeline, lake, table, tmp_path):
     """The manifest has the schema; the folder is a source as it is."""
     progress = []
     report = pipeline.export(table, str(tmp_path / "out"), partitions=3, progress=progress.append)
     assert (report.rows, report.files, progress[-1].rows_done) == (600, 3, 600)
     schema = Schema.from_json(json.loads((tmp_path / "out" / "_manifest.json").read_text())["schema"])
-    again = instance.create_table("again", schema)
+    again = lake.create_table("again", schema)
     pipeline.bulk_import(again, str(tmp_path / "out"))
     assert again.schema == table.schema
     assert_holds(again, *PARTS)
 
 
 @pytest.mark.slow
-def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, instance, tmp_path):
+def test_an_export_that_is_killed_is_not_taken_for_whole(pipeline, lake, tmp_path):
     """It left files and no _SUCCESS; another place gets all rows."""
     settings = {"file_bytes": 16_384, "row_group_rows": 1000}
-    table = instance.create_table("t", SCHEMA, settings=settings)
+    table = lake.create_table("t", SCHEMA, settings=settings)
     table.write(rows(1, 4000))
     out = tmp_path / "out"
-    with child("local[2,4]", "export", Path(instance.url.removeprefix("file://")), out) as process:
+    with child("local[2,4]", "export", Path(lake.url.removeprefix("file://")), out) as process:
         begin(process)
         wait_for(lambda: any(out.glob("part-*")), process)
         process.send_signal(signal.SIGKILL)

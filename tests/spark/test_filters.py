@@ -19,9 +19,9 @@ SCHEMA = Schema({"k": "string"}, sort_key={"at": "timestamp[us]"}, values={"n": 
 
 
 def test_the_data_source_and_a_compaction_show_the_same_rows(
-    spark: SparkSession, instance: lakebed.Instance, pipeline: Pipeline
+    spark: SparkSession, lake: lakebed.Instance, pipeline: Pipeline
 ) -> None:
-    table = instance.create_table("t", SCHEMA, split_points=["c"])
+    table = lake.create_table("t", SCHEMA, split_points=["c"])
     now = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
     for write in range(3):
         held = [(k, now - timedelta(days=days), write + days) for k in "abcd" for days in (1, 29, 50)]
@@ -31,7 +31,7 @@ def test_the_data_source_and_a_compaction_show_the_same_rows(
     assert 0 < len(shown) < 24
 
     def read() -> list[tuple[str, int]]:
-        frame = spark.read.format("lakebed").option("instance", instance.url).option("table", "t").load()
+        frame = spark.read.format("lakebed").option("instance", lake.url).option("table", "t").load()
         return sorted((row["k"], row["n"]) for row in frame.collect())
 
     assert read() == shown

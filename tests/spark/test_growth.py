@@ -13,8 +13,8 @@ SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
 
 @pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA, settings={"schema_growth": "add"})
+def table(lake):
+    return lake.create_table("t", SCHEMA, settings={"schema_growth": "add"})
 
 
 def test_a_frame_and_a_csv_are_imported_with_their_columns(pipeline, table, spark, tmp_path):
@@ -37,8 +37,8 @@ def test_requests_that_are_shuffled_add_the_columns_of_their_files(pipeline, tab
 
 
 @writes_streams
-def test_the_data_source_writes_new_columns_in_batches_and_streams(spark, instance, table, tmp_path):
-    options = {"instance": instance.url, "table": "t"}
+def test_the_data_source_writes_new_columns_in_batches_and_streams(spark, lake, table, tmp_path):
+    options = {"instance": lake.url, "table": "t"}
 
     def write(frame):
         frame.write.format("lakebed").options(**options).mode("append").save()

@@ -19,11 +19,6 @@ from tests.spark.cases import SCHEMA, assert_holds, file_of, rows, write_parquet
 DATA = [rows(seed, 700) for seed in range(3)]
 
 
-@pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA)
-
-
 def data_objects(instance):
     return [o.name for o in instance.storage.list("tables") if "/data/" in o.name]
 
@@ -64,7 +59,7 @@ def test_a_dataframe_comes_in(pipeline, table, spark, tmp_path):
     assert_holds(table, *DATA)
 
 
-def test_a_dataframe_is_computed_once_and_what_was_staged_is_gone(pipeline, table, instance, spark, tmp_path):
+def test_a_dataframe_is_computed_once_and_what_was_staged_is_gone(pipeline, table, lake, spark, tmp_path):
     """So one that differs each time (`rand`, `limit`) cannot come in by halves."""
     marks = str(tmp_path)
     before = len(list(tmp_path.iterdir()))
@@ -81,12 +76,12 @@ def test_a_dataframe_is_computed_once_and_what_was_staged_is_gone(pipeline, tabl
     report = pipeline.bulk_import(table, frame.mapInArrow(marked, frame.schema))
     assert len(list(tmp_path.iterdir())) - before == 3
     assert report.rows == 1000 == table.scan().read_all().num_rows
-    assert len(data_objects(instance)) == report.files
+    assert len(data_objects(lake)) == report.files
 
 
-def test_rows_go_to_many_reducers_and_partitions_exactly_once(pipeline, instance, tmp_path):
+def test_rows_go_to_many_reducers_and_partitions_exactly_once(pipeline, lake, tmp_path):
     settings = {"file_bytes": 4096, "row_group_rows": 1000}
-    table = instance.create_table("t", SCHEMA, split_points=["a", "b", ("b2", 0), "é"], settings=settings)
+    table = lake.create_table("t", SCHEMA, split_points=["a", "b", ("b2", 0), "é"], settings=settings)
     write_parquet(tmp_path / "in", *DATA)
     report = pipeline.bulk_import(table, tmp_path / "in")
     assert report.reduce_tasks > 4
@@ -106,8 +101,8 @@ def counted(keys, **columns):
 
 
 @pytest.fixture
-def small_files(instance):
-    return instance.create_table("s", SCHEMA, settings={"file_bytes": 16_384, "row_group_rows": 1000})
+def small_files(lake):
+    return lake.create_table("s", SCHEMA, settings={"file_bytes": 16_384, "row_group_rows": 1000})
 
 
 def test_one_row_key_with_a_third_of_the_rows_is_shared_out_between_its_sort_keys(pipeline, small_files, tmp_path):
@@ -137,9 +132,9 @@ def test_sorted_input_is_shared_out_evenly(pipeline, small_files, tmp_path, orde
     assert_holds(small_files, data)
 
 
-def test_rows_of_one_partition_of_thousands_have_many_reducers(pipeline, instance, tmp_path):
+def test_rows_of_one_partition_of_thousands_have_many_reducers(pipeline, lake, tmp_path):
     settings = {"file_bytes": 16_384, "row_group_rows": 1000}
-    table = instance.create_table("s", SCHEMA, split_points=[f"{i:04d}" for i in range(1, 5000)], settings=settings)
+    table = lake.create_table("s", SCHEMA, split_points=[f"{i:04d}" for i in range(1, 5000)], settings=settings)
     data = counted([f"1234-{i:06d}" for i in range(8_000)])
     file_of(data, tmp_path / "in.parquet")
     report = pipeline.bulk_import(table, tmp_path / "in.parquet")
@@ -179,7 +174,7 @@ def test_a_coarse_table_of_few_rows_is_cut_by_its_setting(pipeline, table, spark
     assert_holds(table, data, counted(["000000", "000500"]))
 
 
-def test_every_type_of_key_and_value_comes_back(pipeline, instance, tmp_path):
+def test_every_type_of_key_and_value_comes_back(pipeline, lake, tmp_path):
     columns = {
         "i": pa.array([1, -(2**31), 2**31 - 1], pa.int32()),
         "l": pa.array([-1, -(2**63), 2**63 - 1], pa.int64()),
@@ -194,7 +189,7 @@ def test_every_type_of_key_and_value_comes_back(pipeline, instance, tmp_path):
     }
     given = pa.table(columns)
     schema = Schema.from_arrow(given.schema, ["i", "l", "b", "d", "n"])
-    table = instance.create_table("t", schema)
+    table = lake.create_table("t", schema)
     file_of(given, tmp_path / "in.parquet")
     pipeline.bulk_import(table, tmp_path / "in.parquet")
     assert_holds(table, given)

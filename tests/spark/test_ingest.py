@@ -7,15 +7,8 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
-
 from lakebed.jobs import tasks
-from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
-
-
-@pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA)
+from tests.spark.cases import assert_holds, rows, write_parquet
 
 
 def test_requests_are_carried_out_by_a_shuffle(pipeline, table, tmp_path):

@@ -25,8 +25,8 @@ EXPECTED = [(dt.date(2020, 1, day), n, dt.datetime(2020, 1, day, 12)) for day, n
 
 
 @pytest.fixture
-def table(instance):
-    return instance.create_table("days", DAYS)
+def table(lake):
+    return lake.create_table("days", DAYS)
 
 
 def held(table):
@@ -67,8 +67,8 @@ def test_a_query_over_the_source_filters_projects_and_computes(pipeline, table, 
     assert table.version == 3
 
 
-def test_csv_tells_empty_text_from_null_and_every_file_has_its_columns(pipeline, instance, tmp_path):
-    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"s": "string", "at": "timestamp[s, tz=UTC]"}))
+def test_csv_tells_empty_text_from_null_and_every_file_has_its_columns(pipeline, lake, tmp_path):
+    table = lake.create_table("t", Schema({"k": "int64"}, {}, {"s": "string", "at": "timestamp[s, tz=UTC]"}))
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.csv").write_text('k,s,at\n1,"",2020-01-01T00:00:00Z\n2,,\n3,"a""b",\n')
     pipeline.bulk_import(table, tmp_path / "in", format="csv")
@@ -81,9 +81,9 @@ def test_csv_tells_empty_text_from_null_and_every_file_has_its_columns(pipeline,
     assert table.scan().read_all().num_rows == 7
 
 
-def test_json_comes_in_with_what_is_nested_in_it(pipeline, instance, tmp_path):
+def test_json_comes_in_with_what_is_nested_in_it(pipeline, lake, tmp_path):
     values = {"p": "decimal128(9, 2)", "tags": pa.list_(pa.int64()), "ok": "bool"}
-    table = instance.create_table("t", Schema({"k": "int32"}, {}, values))
+    table = lake.create_table("t", Schema({"k": "int32"}, {}, values))
     (tmp_path / "in.json").write_text('{"k": 1, "p": 0.10, "tags": [1, 2], "ok": true}\n{"k": 2}\n')
     pipeline.bulk_import(table, tmp_path / "in.json", format="json")
     found = table.scan().read_all().to_pylist()
@@ -144,7 +144,7 @@ def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_p
     assert not [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]
 
 
-def test_a_quarantine_that_cannot_be_is_refused_before_anything_runs(pipeline, instance, table, tmp_path):
+def test_a_quarantine_that_cannot_be_is_refused_before_anything_runs(pipeline, lake, table, tmp_path):
     """Another import's rejected rows are never written over."""
     path = file_of(TEXTS, tmp_path / "in.parquet")
     (tmp_path / "bad" / "x").mkdir(parents=True)
@@ -189,20 +189,20 @@ def test_a_column_of_no_field_and_a_query_with_more_columns_are_refused(pipeline
         of_texts(pipeline, table, path, select="SELECT *, 2 AS two FROM source")
 
 
-def test_an_import_of_all_that_a_generated_table_holds_is_the_same_table(pipeline, instance, table, tmp_path):
+def test_an_import_of_all_that_a_generated_table_holds_is_the_same_table(pipeline, lake, table, tmp_path):
     """The generated column is there, and agrees."""
     table.write(
         pa.table({"id": pa.array([1, 2], pa.int64()), "at": pa.array(AT[:2], pa.timestamp("s")), "price": pa.nulls(2)})
     )
     everything = table.scan().read_all()
-    copy = instance.create_table("copy", DAYS)
+    copy = lake.create_table("copy", DAYS)
     pipeline.bulk_import(copy, file_of(everything, tmp_path / "all.parquet"))
     assert_holds(copy, everything)
 
 
-def test_plain_rows_come_in_as_before(pipeline, instance, tmp_path):
+def test_plain_rows_come_in_as_before(pipeline, lake, tmp_path):
     """With a quarantine that nothing is put into."""
-    table = instance.create_table("t", SCHEMA)
+    table = lake.create_table("t", SCHEMA)
     data = rows(7, 900)
     report = pipeline.bulk_import(table, file_of(data, tmp_path / "in.parquet"), quarantine=tmp_path / "bad")
     assert (report.rejected, report.quarantine) == (0, None)
@@ -213,9 +213,9 @@ def test_plain_rows_come_in_as_before(pipeline, instance, tmp_path):
 PLAIN = Schema({"k": "string"}, values={"n": "int64"})
 
 
-def test_a_query_over_files_reads_those_that_a_write_reads(pipeline, instance, tmp_path):
+def test_a_query_over_files_reads_those_that_a_write_reads(pipeline, lake, tmp_path):
     """Spark gets names of files, and sees neither a wildcard nor a column in the name of a folder."""
-    table = instance.create_table("t", PLAIN)
+    table = lake.create_table("t", PLAIN)
     rows = pa.table({"k": ["a"], "n": [1]})
     for name in ("x[1]/n=7/a.parquet", "x[1]/n=7/_b.parquet", "x[1]/_temporary/0/c.parquet", "x[1]/.d/d.parquet"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -225,8 +225,8 @@ def test_a_query_over_files_reads_those_that_a_write_reads(pipeline, instance, t
         assert table.scan().read_all()["n"].to_pylist() == [1] * (number + 1)
 
 
-def test_a_query_over_a_file_that_spark_would_leave_out_is_refused(pipeline, instance, tmp_path):
-    table = instance.create_table("t", PLAIN)
+def test_a_query_over_a_file_that_spark_would_leave_out_is_refused(pipeline, lake, tmp_path):
+    table = lake.create_table("t", PLAIN)
     pq.write_table(pa.table({"k": ["a"], "n": [1]}), tmp_path / "_a.parquet")
     with pytest.raises(UsageError, match=r"Spark leaves out files whose names begin with _ or \."):
         pipeline.bulk_import(table, tmp_path / "_a.parquet", select="SELECT * FROM source")

@@ -47,9 +47,9 @@ def shown(table):
     return repr(table.scan().read_all().to_pylist())
 
 
-def test_a_key_of_every_type_goes_through_spark(spark, instance, pipeline, tmp_path):
+def test_a_key_of_every_type_goes_through_spark(spark, lake, pipeline, tmp_path):
     schema = lakebed.Schema({f"k {name}": name for name in VALUES}, {}, {"n": "int64"})
-    table = instance.create_table("t", schema)
+    table = lake.create_table("t", schema)
     (tmp_path / "in").mkdir()
     for part in range(3):
         pq.write_table(rows(table, list(range(part, COUNT, 3))), tmp_path / "in" / f"{part}.parquet")
@@ -62,21 +62,21 @@ def test_a_key_of_every_type_goes_through_spark(spark, instance, pipeline, tmp_p
     key = tuple(kind(5) for kind in VALUES.values())
     assert table.get(*key)["n"].to_pylist() == [5]
 
-    frame = spark.read.format("lakebed").options(instance=instance.url, table="t").load()
+    frame = spark.read.format("lakebed").options(instance=lake.url, table="t").load()
     assert sorted(row["n"] for row in frame.collect()) == list(range(COUNT + 10))
     assert [row["n"] for row in frame.where(frame["k uuid"] == key[0]).collect()] == [5]
-    copy = instance.create_table("copy", schema)
-    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="copy").save()
+    copy = lake.create_table("copy", schema)
+    frame.write.format("lakebed").mode("append").options(instance=lake.url, table="copy").save()
     assert shown(copy) == shown(table)
 
     exported = pipeline.export(table, str(tmp_path / "out"))
     assert exported.rows == COUNT + 10
-    again = instance.create_table("again", schema)
+    again = lake.create_table("again", schema)
     pipeline.bulk_import(again, str(tmp_path / "out"))
     assert shown(again) == shown(table)
 
 
-def test_lists_of_a_fixed_size_and_nulls_go_through_spark(instance, pipeline, tmp_path):
+def test_lists_of_a_fixed_size_and_nulls_go_through_spark(lake, pipeline, tmp_path):
     def made(first, last):
         lists = [[n, n + 0.5, None] if n % 7 else None for n in range(first, last)]
         columns = {
@@ -87,7 +87,7 @@ def test_lists_of_a_fixed_size_and_nulls_go_through_spark(instance, pipeline, tm
         return pa.table(columns)
 
     values = {"f": "fixed_size_list<float>[3]", "z": "null"}
-    table = instance.create_table("t", lakebed.Schema({"k": "int64"}, {}, values))
+    table = lake.create_table("t", lakebed.Schema({"k": "int64"}, {}, values))
     pq.write_table(made(0, 200), tmp_path / "in.parquet")
     pipeline.bulk_import(table, str(tmp_path / "in.parquet"))
     table.write(made(200, 300))
@@ -99,12 +99,12 @@ def test_lists_of_a_fixed_size_and_nulls_go_through_spark(instance, pipeline, tm
     assert pipeline.export(table, str(tmp_path / "out")).rows == 300
 
 
-def test_a_dictionary_is_its_values_in_spark_and_a_dictionary_again_in_reads(spark, instance, pipeline, tmp_path):
+def test_a_dictionary_is_its_values_in_spark_and_a_dictionary_again_in_reads(spark, lake, pipeline, tmp_path):
     def made(numbers):
         return pa.table({"k": numbers, "c": pa.array([f"c{n % 5}" if n % 7 else None for n in numbers], pa.string())})
 
     schema = lakebed.Schema({"k": "int64"}, {}, {"c": "dictionary<string>"})
-    table = instance.create_table("t", schema)
+    table = lake.create_table("t", schema)
     pq.write_table(
         made(range(200)).set_column(1, "c", made(range(200))["c"].dictionary_encode()), tmp_path / "in.parquet"
     )
@@ -114,8 +114,8 @@ def test_a_dictionary_is_its_values_in_spark_and_a_dictionary_again_in_reads(spa
     frame = pipeline.read(table)
     assert [field.dataType.typeName() for field in frame.schema] == ["long", "string"]
     assert frame.where("c = 'c3' and k < 10").collect()[0].asDict() == {"k": 3, "c": "c3"}
-    copy = instance.create_table("copy", schema)
-    frame.write.format("lakebed").mode("append").options(instance=instance.url, table="copy").save()
+    copy = lake.create_table("copy", schema)
+    frame.write.format("lakebed").mode("append").options(instance=lake.url, table="copy").save()
     for one in (table, copy):
         assert one.to_arrow().schema.field("c").type == schema.returned.field("c").type
         assert one.to_arrow().to_pylist() == made(range(300)).to_pylist()

@@ -52,10 +52,10 @@ MODES = [Latest(), Latest(by="sort_key"), First()]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=["latest", "sort_key", "first"])
-def test_an_import_merges_the_rows_of_its_files_in_their_order(pipeline, instance, tmp_path, monkeypatch, mode):
+def test_an_import_merges_the_rows_of_its_files_in_their_order(pipeline, lake, tmp_path, monkeypatch, mode):
     """By several map tasks and reducers; some of the keys are in the table already."""
     monkeypatch.setattr(map_inputs, "TASK_BYTES_MIN", 1)
-    table = instance.create_table("t", SCHEMA, split_points=[100], merge=mode, settings={"file_bytes": 2**17})
+    table = lake.create_table("t", SCHEMA, split_points=[100], merge=mode, settings={"file_bytes": 2**17})
     before = changes(0, 50, keys=100)
     table.write(before)
     parts = [changes(seed, 8000, keys=6000) for seed in range(1, 4)]
@@ -72,8 +72,8 @@ def test_an_import_merges_the_rows_of_its_files_in_their_order(pipeline, instanc
     assert all(file.markers == 0 for file in files)
 
 
-def test_an_import_of_a_frame_merges_in_the_order_of_its_partitions(pipeline, instance, spark, tmp_path):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
+def test_an_import_of_a_frame_merges_in_the_order_of_its_partitions(pipeline, lake, spark, tmp_path):
+    table = lake.create_table("t", SCHEMA, merge=Latest())
     parts = [changes(seed, 3000) for seed in range(4)]
     frame = spark.createDataFrame(parts[0].to_pandas())
     for part in parts[1:]:
@@ -84,15 +84,15 @@ def test_an_import_of_a_frame_merges_in_the_order_of_its_partitions(pipeline, in
     assert table.to_arrow().to_pylist() == merged(Latest(), *parts)
 
 
-def test_a_frame_without_a_column_of_counts_that_may_not_be_null_counts_rows(pipeline, instance, spark):
+def test_a_frame_without_a_column_of_counts_that_may_not_be_null_counts_rows(pipeline, lake, spark):
     schema = Schema({"k": "int64"}, values={"n": pa.field("n", pa.int64(), nullable=False)})
-    table = instance.create_table("t", schema, merge=Aggregate({"n": "count"}))
+    table = lake.create_table("t", schema, merge=Aggregate({"n": "count"}))
     assert pipeline.bulk_import(table, spark.range(100).selectExpr("id % 4 AS k")).rows == 100
     assert table.to_arrow()["n"].to_pylist() == [25] * 4
 
 
-def test_an_import_into_a_table_that_aggregates_counts_rows(pipeline, instance, tmp_path):
-    table = instance.create_table("t", COUNTED, merge=Aggregate({"n": "count", "last": "last"}))
+def test_an_import_into_a_table_that_aggregates_counts_rows(pipeline, lake, tmp_path):
+    table = lake.create_table("t", COUNTED, merge=Aggregate({"n": "count", "last": "last"}))
     parts = [pa.table({"k": [1, 2] * 500, "at": [0] * 1000, "last": range(i, i + 1000)}) for i in (0, 5000)]
     quarantined = put(tmp_path / "in", *parts, row_group_size=100)
     for times, how in enumerate([{}, {"quarantine": str(tmp_path / "quarantine")}], 1):
@@ -103,8 +103,8 @@ def test_an_import_into_a_table_that_aggregates_counts_rows(pipeline, instance, 
 
 
 @pytest.mark.parametrize("method", ["sort", "shuffle"])
-def test_an_ingest_job_merges_the_files_of_its_requests_as_they_were_submitted(pipeline, instance, tmp_path, method):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
+def test_an_ingest_job_merges_the_files_of_its_requests_as_they_were_submitted(pipeline, lake, tmp_path, method):
+    table = lake.create_table("t", SCHEMA, merge=Latest())
     parts = [changes(seed, 2000) for seed in range(3)]
     # Submitted in an order that is not that of their names.
     for number, name in enumerate(["c", "a", "b"]):
@@ -123,27 +123,27 @@ def save(spark, instance, rows, **options):
     frame.write.format("lakebed").mode("append").options(**given).save()
 
 
-def test_a_frame_upserts_changes_and_deletes(spark, instance):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
+def test_a_frame_upserts_changes_and_deletes(spark, lake):
+    table = lake.create_table("t", SCHEMA, merge=Latest())
     parts = [changes(seed, 500, keys=50) for seed in range(3)]
     frame = (
         spark.createDataFrame(parts[0]).union(spark.createDataFrame(parts[1])).union(spark.createDataFrame(parts[2]))
     )
-    save(spark, instance, frame, operation="upsert")
+    save(spark, lake, frame, operation="upsert")
     assert table.to_arrow().to_pylist() == merged(Latest(), *parts)
-    save(spark, instance, pa.table({"k": [1], "at": [9], "b": ["changed"]}), partial="true")
+    save(spark, lake, pa.table({"k": [1], "at": [9], "b": ["changed"]}), partial="true")
     (row,) = table.get(1).to_pylist()
     assert (row["a"], row["b"]) == (merged(Latest(), *parts)[1]["a"], "changed")
     going = spark.range(0, 40, numPartitions=3).selectExpr("id AS k")
-    save(spark, instance, going, operation="delete", commit_id="gone")
+    save(spark, lake, going, operation="delete", commit_id="gone")
     assert table.to_arrow()["k"].to_pylist() == list(range(40, 50))
-    save(spark, instance, pa.table({"k": [3], "at": [0], "a": [1], "b": ["back"]}))
-    save(spark, instance, going, operation="delete", commit_id="gone")
+    save(spark, lake, pa.table({"k": [3], "at": [0], "a": [1], "b": ["back"]}))
+    save(spark, lake, going, operation="delete", commit_id="gone")
     assert table.get(3)["b"].to_pylist() == ["back"]
 
 
-def test_rows_with_kinds_are_applied_in_their_order(spark, instance):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
+def test_rows_with_kinds_are_applied_in_their_order(spark, lake):
+    table = lake.create_table("t", SCHEMA, merge=Latest())
     table.write(changes(0, 100, keys=3))
     cdc = pa.table(
         {
@@ -154,7 +154,7 @@ def test_rows_with_kinds_are_applied_in_their_order(spark, instance):
             "b": ["x", None, "y", "y", "z", None],
         }
     )
-    save(spark, instance, spark.createDataFrame(cdc).coalesce(1), row_kind="op")
+    save(spark, lake, spark.createDataFrame(cdc).coalesce(1), row_kind="op")
     assert [(row["k"], row["a"], row["b"]) for row in table.to_arrow().to_pylist()] == [(0, 5, "x"), (7, 8, "z")]
 
 
@@ -169,34 +169,30 @@ def test_rows_with_kinds_are_applied_in_their_order(spark, instance):
         ({"operation": "delete"}, "merges by Latest"),
     ],
 )
-def test_a_write_that_the_table_does_not_take_is_refused_before_it_runs(spark, instance, options, said):
+def test_a_write_that_the_table_does_not_take_is_refused_before_it_runs(spark, lake, options, said):
     latest = "merges by" not in said
-    instance.create_table("t", SCHEMA, merge=Latest() if latest else First())
+    lake.create_table("t", SCHEMA, merge=Latest() if latest else First())
     with pytest.raises(Exception, match=said):
-        save(spark, instance, changes(0, 3), **options)
+        save(spark, lake, changes(0, 3), **options)
 
 
-def test_an_unknown_kind_fails_the_write_with_its_row(spark, instance):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
+def test_an_unknown_kind_fails_the_write_with_its_row(spark, lake):
+    table = lake.create_table("t", SCHEMA, merge=Latest())
     with pytest.raises(Exception, match="column op has 'x', which is no row kind"):
-        save(spark, instance, changes(0, 1).append_column("op", [["x"]]), row_kind="op")
+        save(spark, lake, changes(0, 1).append_column("op", [["x"]]), row_kind="op")
     assert table.state().version == 1
 
 
 @reads_streams
-def test_a_stream_of_row_kinds_that_does_its_last_batch_again_ends_with_the_rows_of_its_source(
-    spark, instance, tmp_path
-):
+def test_a_stream_of_row_kinds_that_does_its_last_batch_again_ends_with_the_rows_of_its_source(spark, lake, tmp_path):
     fields = {"a": "int64", "b": pa.field("b", pa.string(), nullable=False), "op": "string"}
-    source = instance.create_table("from", Schema({"n": "int64"}, values={"k": "int64", "at": "int64", **fields}))
-    target = instance.create_table("t", SCHEMA, merge=Latest())
+    source = lake.create_table("from", Schema({"n": "int64"}, values={"k": "int64", "at": "int64", **fields}))
+    target = lake.create_table("t", SCHEMA, merge=Latest())
     held = {}
 
     def start():
-        cdc = (
-            spark.readStream.format("lakebed").options(instance=instance.url, table="from", maxFilesPerTrigger=1).load()
-        )
-        sink = cdc.drop("n").writeStream.format("lakebed").options(instance=instance.url, table="t", row_kind="op")
+        cdc = spark.readStream.format("lakebed").options(instance=lake.url, table="from", maxFilesPerTrigger=1).load()
+        sink = cdc.drop("n").writeStream.format("lakebed").options(instance=lake.url, table="t", row_kind="op")
         return sink.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
 
     for seed in range(2):

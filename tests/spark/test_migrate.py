@@ -38,10 +38,10 @@ def opened(instance, sources, system):
 
 
 @pytest.mark.parametrize("system", few(["iceberg", "hive", *sorted(KEYS.keys() - {"iceberg", "hive"})], 2))
-def test_the_rows_on_spark_are_those_of_one_process(system, sources, instance, pipeline):
-    source = opened(instance, sources, system)
+def test_the_rows_on_spark_are_those_of_one_process(system, sources, lake, pipeline):
+    source = opened(lake, sources, system)
     schema = Schema.from_arrow(source.schema, [KEYS[system]])
-    here, there = (instance.create_table(name, schema) for name in ("here", "there"))
+    here, there = (lake.create_table(name, schema) for name in ("here", "there"))
     migrate(here, source, Selection({}), None, lambda _: None)
     report = pipeline.maintenance(there).migrate(source, Selection({}), "once")
     assert (report.rows_read, report.version, report.repeated) == (here.count().rows, there.version, False)
@@ -52,10 +52,10 @@ def test_the_rows_on_spark_are_those_of_one_process(system, sources, instance, p
     assert (again.repeated, again.version, there.version) == (True, report.version, report.version)
 
 
-def test_columns_are_renamed_cast_and_left_out_on_spark(sources, instance, pipeline):
+def test_columns_are_renamed_cast_and_left_out_on_spark(sources, lake, pipeline):
     """int64 becomes int32 unasked, since every value fits; a text becomes a number only if asked."""
-    table = instance.create_table("t", Schema({"number": "int32"}, {}, {"day": "string"}))
-    source = opened(instance, sources, "hive")
+    table = lake.create_table("t", Schema({"number": "int32"}, {}, {"day": "string"}))
+    source = opened(lake, sources, "hive")
     with pytest.raises(Error, match="extra column name"):
         pipeline.maintenance(table).migrate(source, Selection({"number": "id"}), None)
     chosen = Selection({"number": "id"}, ignored=frozenset({"name"}))
@@ -63,26 +63,26 @@ def test_columns_are_renamed_cast_and_left_out_on_spark(sources, instance, pipel
     assert table.to_arrow()["number"].to_pylist() == [*range(11)]
 
 
-def test_a_source_with_fewer_rows_than_it_says_adds_nothing(instance, pipeline, tmp_path):
+def test_a_source_with_fewer_rows_than_it_says_adds_nothing(lake, pipeline, tmp_path):
     foreign.write_sleeper(tmp_path / "t")
     path = tmp_path / "t" / "data" / "partition_L" / "low.parquet"
     pq.write_table(pq.read_table(path).slice(1), path)
-    source = SYSTEMS["sleeper"](SourceLocation(str(tmp_path / "t"), instance.storage))
-    table = instance.create_table("t", Schema.from_arrow(source.schema, ["device"]))
+    source = SYSTEMS["sleeper"](SourceLocation(str(tmp_path / "t"), lake.storage))
+    table = lake.create_table("t", Schema.from_arrow(source.schema, ["device"]))
     with pytest.raises(Error, match="gave 5 rows, and its metadata says 6") as found:
         pipeline.maintenance(table).migrate(source, Selection({}), None)
     assert found.value.code == Code.ROWS_LOST
     assert (table.version, table.to_arrow().num_rows) == (1, 0)
 
 
-def test_delta_files_are_found_by_names_with_special_characters(instance, pipeline, tmp_path):
+def test_delta_files_are_found_by_names_with_special_characters(lake, pipeline, tmp_path):
     """In the log they are encoded once more than in the file system, with deletion vectors and without."""
     days = ["a b/c%", "x=y"]
     rows = pa.table({"id": range(6), "day": [days[n % 2] for n in range(6)]})
     deltalake.write_deltalake(tmp_path / "d", rows, partition_by=["day"])
     foreign.hide_in_delta(tmp_path / "d", days[0], [1])
-    source = SYSTEMS["delta"](SourceLocation(str(tmp_path / "d"), instance.storage))
-    table = instance.create_table("t", Schema.from_arrow(source.schema, ["id"]))
+    source = SYSTEMS["delta"](SourceLocation(str(tmp_path / "d"), lake.storage))
+    table = lake.create_table("t", Schema.from_arrow(source.schema, ["id"]))
     pipeline.maintenance(table).migrate(source, Selection({}), None)
     assert table.to_arrow().select(["id", "day"]).to_pylist() == [
         {"id": n, "day": days[n % 2]} for n in (0, 1, 3, 4, 5)

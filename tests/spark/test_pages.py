@@ -56,22 +56,22 @@ def sorted_rows(table):
 
 
 @pytest.mark.parametrize("option", IMPORTS)
-def test_the_commands_of_the_page_on_import_do_what_they_say(spark, instance, tmp_path, monkeypatch, option):
+def test_the_commands_of_the_page_on_import_do_what_they_say(spark, lake, tmp_path, monkeypatch, option):
     values, columns, row = IMPORTS[option]
-    table = instance.create_table("flights", lakebed.Schema({"tail": "string"}, {}, values))
+    table = lake.create_table("flights", lakebed.Schema({"tail": "string"}, {}, values))
     monkeypatch.chdir(tmp_path)
     pq.write_table(pa.table(columns), "day.parquet")
     lines = [words for block in pages.blocks("docs/import.md") for words in pages.command_lines(block)]
     imports = [words for words in lines if words[0] == "import" and words[1] == "flights"]
     assert len(imports) == len(IMPORTS)
     (words,) = [words for words in imports if option in words]
-    assert main(["--instance", instance.url, *words]) == 0
+    assert main(["--instance", lake.url, *words]) == 0
     assert table.scan().read_all().to_pylist() == [row]
 
 
-def test_the_schema_of_the_page_on_import_generates_its_key(instance):
+def test_the_schema_of_the_page_on_import_generates_its_key(lake):
     (block,) = pages.blocks("docs/import.md", "python")
-    table = instance.create_table("t", eval(block.text, {"lakebed": lakebed}))
+    table = lake.create_table("t", eval(block.text, {"lakebed": lakebed}))
     table.write(pa.table({"device": ["d-17"], "at": [dt.datetime(2026, 1, 31, 23, tzinfo=dt.UTC)], "reading": [0.5]}))
     assert table.get(dt.date(2026, 1, 31), "d-17").num_rows == 1
 

@@ -81,10 +81,10 @@ def filtered(chance: Random, frame: DataFrame, history: History) -> tuple[DataFr
 @pushes_filters
 @pytest.mark.parametrize("seed", SEEDS)
 def test_spark_shows_the_rows_of_a_plain_model(
-    spark: SparkSession, instance: lakebed.Instance, pipeline: Pipeline, tmp_path: Path, seed: int
+    spark: SparkSession, lake: lakebed.Instance, pipeline: Pipeline, tmp_path: Path, seed: int
 ) -> None:
     chance = Random(seed)
-    history = History(Ways(instance, None, None, tmp_path, ""), seed, KINDS)
+    history = History(Ways(lake, None, None, tmp_path, ""), seed, KINDS)
     model, table = history.model, history.table
     source = tmp_path / "source"
     source.mkdir()
@@ -96,7 +96,7 @@ def test_spark_shows_the_rows_of_a_plain_model(
     for step in range(6):
         history.change(Random(seed * 1000 + step))
     for turn in range(2):
-        frame = spark.read.format("lakebed").option("instance", instance.url).option("table", history.name).load()
+        frame = spark.read.format("lakebed").option("instance", lake.url).option("table", history.name).load()
         visit = history.visit(chance)
         visit.same(frame.toArrow(), model.rows, ordered=False)
         for _ in range(4):

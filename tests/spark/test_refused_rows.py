@@ -12,8 +12,8 @@ BAD_ROW = {"k": 2, "v": "b\ufffd", "größe": "é"}
 
 
 @pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA)
+def table(lake):
+    return lake.create_table("t", SCHEMA)
 
 
 def source(folder, form):

@@ -15,8 +15,8 @@ pytestmark = reads_streams
 
 
 @pytest.fixture
-def tables(instance):
-    return instance.create_table("from", SCHEMA), instance.create_table("to", SCHEMA)
+def tables(lake):
+    return lake.create_table("from", SCHEMA), lake.create_table("to", SCHEMA)
 
 
 def query(spark, instance, checkpoint, **trigger):
@@ -46,7 +46,7 @@ def run_to_the_end(start) -> None:
     raise AssertionError(f"the stream does not end: {running.status}")
 
 
-def test_a_stream_of_changes_that_is_restarted_gives_each_version_once(spark, instance, tables, tmp_path):
+def test_a_stream_of_changes_that_is_restarted_gives_each_version_once(spark, lake, tables, tmp_path):
     """The last batch of each run is done again after the restart; its rows are the same."""
     source, _ = tables
     batches = {}
@@ -56,7 +56,7 @@ def test_a_stream_of_changes_that_is_restarted_gives_each_version_once(spark, in
         assert repr(batches.setdefault(number, rows)) == repr(rows), "done again, and other rows"
 
     def start():
-        changes = spark.readStream.format("lakebed").options(instance=instance.url, table="from", changes="true").load()
+        changes = spark.readStream.format("lakebed").options(instance=lake.url, table="from", changes="true").load()
         writer = changes.writeStream.foreachBatch(keep).option("checkpointLocation", str(tmp_path / "checkpoint"))
         return writer.trigger(availableNow=True).start()
 
@@ -75,7 +75,7 @@ def test_a_stream_of_changes_that_is_restarted_gives_each_version_once(spark, in
 
 @pytest.mark.parametrize("restarts", [2, pytest.param(10, marks=pytest.mark.slow)])
 def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_the_input(
-    spark, instance, tables, tmp_path, restarts
+    spark, lake, tables, tmp_path, restarts
 ):
     """Every other time the last batch was added without an acknowledgement; else it is stopped in whatever it does."""
     source, target = tables
@@ -84,7 +84,7 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
     known = []
 
     def start():
-        return query(spark, instance, checkpoint, processingTime="0 seconds")
+        return query(spark, lake, checkpoint, processingTime="0 seconds")
 
     for restart in range(restarts):
         made += [rows(10 * restart + seed, 40) for seed in range(2)]
@@ -98,7 +98,7 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
         running.stop()
         last = forget_last_batch(checkpoint)
         known.append(target.outcome(f"spark-stream/{running.id}/{last}") is not None)
-    run_to_the_end(lambda: query(spark, instance, checkpoint, availableNow=True))
+    run_to_the_end(lambda: query(spark, lake, checkpoint, availableNow=True))
     assert all(known[::2]), "a batch that Spark does again is in the table already"
     assert_holds(target, *made)
     keys = [row.request_key for row in target.history_rows() if row.type == "add_files"]
@@ -106,26 +106,26 @@ def test_a_stream_that_is_restarted_in_the_middle_of_batches_ends_with_exactly_t
     assert pa.concat_tables(made).num_rows == 80 * restarts
 
 
-def test_a_stream_that_cannot_begin_ends_with_the_reason(spark, instance, tmp_path):
+def test_a_stream_that_cannot_begin_ends_with_the_reason(spark, lake, tmp_path):
     """Spark would say that a local variable of its own has no value."""
-    instance.create_table("from", SCHEMA, merge=Latest())
-    instance.create_table("to", SCHEMA)
-    running = query(spark, instance, tmp_path / "checkpoint", availableNow=True)
+    lake.create_table("from", SCHEMA, merge=Latest())
+    lake.create_table("to", SCHEMA)
+    running = query(spark, lake, tmp_path / "checkpoint", availableNow=True)
     with pytest.raises(StreamingQueryException) as caught:
         running.awaitTermination(300)
     assert "table from merges rows by" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)
 
 
-def test_a_checkpoint_without_its_offsets_is_not_taken_for_a_repeat(spark, instance, tables, tmp_path):
+def test_a_checkpoint_without_its_offsets_is_not_taken_for_a_repeat(spark, lake, tables, tmp_path):
     """Spark counts from 0 again under the same id of the query: its first batch has rows that were never added."""
     source, target = tables
     made = [rows(1, 40), rows(2, 40)]
     checkpoint = tmp_path / "checkpoint"
 
     def start():
-        added = spark.readStream.format("lakebed").options(instance=instance.url, table="from").load()
-        sink = added.writeStream.format("lakebed").options(instance=instance.url, table="to")
+        added = spark.readStream.format("lakebed").options(instance=lake.url, table="from").load()
+        sink = added.writeStream.format("lakebed").options(instance=lake.url, table="to")
         return sink.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
 
     source.write(made[0])

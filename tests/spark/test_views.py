@@ -22,8 +22,8 @@ LIMITS = BackfillLimits(bytes_min=1, share_bytes=4_000)
 
 
 @pytest.fixture
-def flights(instance):
-    table = instance.create_table("flights", SCHEMA, split_points=[1_000, 2_000])
+def flights(lake):
+    table = lake.create_table("flights", SCHEMA, split_points=[1_000, 2_000])
     origins = ["EWR", "JFK", "LGA"]
     for first in (0, 1_500):
         ids = range(first, first + 1_500)
@@ -33,7 +33,7 @@ def flights(instance):
 
 
 @pytest.fixture
-def refreshed(spark, instance, flights):
+def refreshed(spark, lake, flights):
     """Refreshes a view of the flights, with all of them on Spark; ``refreshed.shares`` has the tasks of each time."""
 
     class Noting(Importer):
@@ -42,16 +42,16 @@ def refreshed(spark, instance, flights):
             return super().staged(tasks, rows)
 
     def run(view, **how):
-        importer = Noting(SparkExecutor(lambda: spark), TableCall(view, Root(instance.url)))
+        importer = Noting(SparkExecutor(lambda: spark), TableCall(view, Root(lake.url)))
         return refresh(view, flights, backfill=partial(backfill, importer, flights, limits=LIMITS), **how)
 
     run.shares = []
     return run
 
 
-def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(instance, flights, refreshed):
+def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(lake, flights, refreshed):
     merge = Aggregate({"n": "sum", "delay": "sum"})
-    view = instance.create_view_table("totals", source="flights", select=QUERY, row_key=["origin"], merge=merge)
+    view = lake.create_view_table("totals", source="flights", select=QUERY, row_key=["origin"], merge=merge)
     report = refreshed(view)
     assert refreshed.shares[0] > 1
     assert (report.rows_read, report.until) == (3_000, flights.version)
@@ -67,8 +67,8 @@ def test_a_view_is_fed_with_all_rows_on_spark_and_goes_on_from_there(instance, f
     assert len(refreshed.shares) == 2
 
 
-def test_results_without_a_key_are_left_out(instance, flights, refreshed):
+def test_results_without_a_key_are_left_out(lake, flights, refreshed):
     select = "SELECT nullif(origin, 'LGA') AS origin, id FROM source"
-    view = instance.create_view_table("v", source="flights", select=select, row_key=["origin"], sort_key=["id"])
+    view = lake.create_view_table("v", source="flights", select=select, row_key=["origin"], sort_key=["id"])
     assert refreshed(view).rows_without_key is None, "tasks of Spark do not count them"
     assert (view.state().view.version, view.count().rows) == (flights.version, 2_000)

@@ -7,7 +7,6 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import lakebed
 from lakebed import BadKeyError, Schema, SchemaMismatchError, UsageError
 from tests.tables.cases import rewritten
 
@@ -16,14 +15,9 @@ SCHEMA = Schema({"k": "int64"}, values={"id": "uuid", "code": "fixed_size_binary
 
 
 @pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{uuid.uuid4().hex}")
-
-
-@pytest.fixture
-def table(lake):
+def table(memory_lake):
     """Eight rows, numbered by their UUIDs and codes."""
-    found = lake.create_table("t", SCHEMA)
+    found = memory_lake.create_table("t", SCHEMA)
     found.write([{"k": n, "id": one, "code": bytes([n] * 4)} for n, one in enumerate(IDS)])
     return found
 
@@ -38,15 +32,15 @@ def as_text(one):
 
 @pytest.mark.parametrize("low", [as_text, as_bytes])
 @pytest.mark.parametrize("high", [as_text, as_bytes])
-def test_a_range_of_uuids_has_bounds_as_text_or_bytes(lake, table, low, high):
+def test_a_range_of_uuids_has_bounds_as_text_or_bytes(memory_lake, table, low, high):
     where = f"id BETWEEN {low(IDS[2])} AND {high(IDS[4])}"
     assert table.scan(where=where).read_all()["k"].to_pylist() == [2, 3, 4]
-    assert sorted(lake.sql(f"SELECT k FROM t WHERE {where}").to_arrow()["k"].to_pylist()) == [2, 3, 4]
+    assert sorted(memory_lake.sql(f"SELECT k FROM t WHERE {where}").to_arrow()["k"].to_pylist()) == [2, 3, 4]
 
 
 @pytest.mark.parametrize("where", ["id BETWEEN 'a' AND 'b'", "id = 'a'", "id IN ('a')", "code > 'a'", "id LIKE '00%'"])
-def test_text_that_is_no_value_of_bytes_is_refused_with_how_to_write_one(lake, table, where):
-    for read in (lambda: table.scan(where=where), lambda: lake.sql(f"SELECT k FROM t WHERE {where}")):
+def test_text_that_is_no_value_of_bytes_is_refused_with_how_to_write_one(memory_lake, table, where):
+    for read in (lambda: table.scan(where=where), lambda: memory_lake.sql(f"SELECT k FROM t WHERE {where}")):
         with pytest.raises(UsageError, match=r"write bytes as X'…' .* and a uuid as text such as '6f9619ff") as caught:
             read()
         assert not re.search("DataFusion|bug|Internal error|type_coercion", str(caught.value))

@@ -24,11 +24,6 @@ EVERY = [(one, other) for one in CODECS for other in CODECS if one != other]
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def table(lake: lakebed.Instance) -> lakebed.Table:
     return lake.create_table("t", SCHEMA)
 

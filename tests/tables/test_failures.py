@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,13 +19,8 @@ from tests.tables.retention.cases import on, through
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def table(instance: lakebed.Instance) -> lakebed.Table:
-    return instance.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
+def table(lake: lakebed.Instance) -> lakebed.Table:
+    return lake.create_table("t", lakebed.Schema({"k": "string"}, {}, {"n": "int64"}))
 
 
 class Fake:
@@ -48,10 +42,10 @@ def failed(instance: lakebed.Instance, error: BaseException, **given: str) -> No
         Fake(instance).bulk_import("t", error, **given)
 
 
-def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Instance, table: lakebed.Table) -> None:
+def test_a_call_that_failed_is_on_record_with_its_reason(lake: lakebed.Instance, table: lakebed.Table) -> None:
     version = table.version
-    failed(instance, Code.VALUE_INVALID("day.csv: column n: 'two' is not int64"), job_id="monday")
-    failed(instance, RuntimeError("a bug"))
+    failed(lake, Code.VALUE_INVALID("day.csv: column n: 'two' is not int64"), job_id="monday")
+    failed(lake, RuntimeError("a bug"))
     found = table.failures()
     assert found.schema == FAILURES
     assert found.drop_columns(["time", "writer"]).to_pylist() == [
@@ -74,9 +68,9 @@ def test_a_call_that_failed_is_on_record_with_its_reason(instance: lakebed.Insta
 
 
 def test_a_call_that_was_refused_for_its_arguments_is_not_on_record(
-    instance: lakebed.Instance, table: lakebed.Table
+    lake: lakebed.Instance, table: lakebed.Table
 ) -> None:
-    failed(instance, Code.ARGUMENT_INVALID("no format 'xls'"))
+    failed(lake, Code.ARGUMENT_INVALID("no format 'xls'"))
     assert table.failures().num_rows == 0
 
 
@@ -114,17 +108,17 @@ def test_any_text_can_be_a_reason(table: lakebed.Table, text: str) -> None:
     assert table.failures()["reason"].to_pylist() == [Code.INTERNAL_ERROR(text).message] * 2
 
 
-def test_a_store_that_takes_no_record_hides_no_error(instance: lakebed.Instance, table: lakebed.Table) -> None:
-    full = FaultyStorage(instance.storage, FaultPlan([Rule(Fault.FULL, "create")]))
-    lake = through(instance, full)
-    failed(lake, Code.STORE_UNAVAILABLE("no room to sort"))
-    lake.tracker.flush()
+def test_a_store_that_takes_no_record_hides_no_error(lake: lakebed.Instance, table: lakebed.Table) -> None:
+    full = FaultyStorage(lake.storage, FaultPlan([Rule(Fault.FULL, "create")]))
+    recording = through(lake, full)
+    failed(recording, Code.STORE_UNAVAILABLE("no room to sort"))
+    recording.tracker.flush()
     assert full.fired
     assert table.failures().num_rows == 0
 
 
-def test_a_failure_of_another_table_is_not_among_them(instance: lakebed.Instance, table: lakebed.Table) -> None:
-    other = instance.create_table("other", table.schema)
+def test_a_failure_of_another_table_is_not_among_them(lake: lakebed.Instance, table: lakebed.Table) -> None:
+    other = lake.create_table("other", table.schema)
     record_failure(other, Code.INTERNAL_ERROR("x"))
     assert table.failures().num_rows == 0
     assert other.failures().num_rows == 1

@@ -22,23 +22,18 @@ ROWS = pa.table(
 )
 
 
-@pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(tmp_path)
-
-
 def table_of(instance, expression, kind="string", sort_key=()):
     return instance.create_table("t", Schema({"g": Generated(kind, expression)}, dict(sort_key), VALUES))
 
 
-def test_a_generated_key_is_computed_stored_and_found(instance):
-    table = instance.create_table("t", Schema({"day": DAY, "user": "string"}, {}, {"ts": VALUES["ts"], "n": "int32"}))
+def test_a_generated_key_is_computed_stored_and_found(lake):
+    table = lake.create_table("t", Schema({"day": DAY, "user": "string"}, {}, {"ts": VALUES["ts"], "n": "int32"}))
     table.write(ROWS)
     found = table.scan().read_all()
     assert found.column("day").to_pylist() == [dt.date(2020, 1, 1), dt.date(2020, 1, 2), dt.date(2020, 1, 3)]
     assert table.get(dt.date(2020, 1, 2), "b").column("n").to_pylist() == [2]
     # Another process reads the expression from the log.
-    again = instance.table("t")
+    again = lake.table("t")
     assert again.schema.row_key[0].expression == "cast(ts as date)"
     assert again.schema.row_key[0].inputs == ("ts",)
 
@@ -52,8 +47,8 @@ def test_a_generated_key_is_computed_stored_and_found(instance):
         ("date_trunc('month', ts)", "timestamp[us, tz=UTC]", [dt.datetime(2020, 1, 1, tzinfo=dt.UTC)] * 3),
     ],
 )  # fmt: skip
-def test_an_expression_may_be_any_that_a_row_decides(instance, expression, kind, expected):
-    table = table_of(instance, expression, kind)
+def test_an_expression_may_be_any_that_a_row_decides(lake, expression, kind, expected):
+    table = table_of(lake, expression, kind)
     table.write(ROWS)
     found = table.scan().read_all().column("g").to_pylist()
     assert found == (sorted(found) if expected is None else expected)
@@ -76,10 +71,10 @@ def test_an_expression_may_be_any_that_a_row_decides(instance, expression, kind,
         ("n % 2", "int32", "is int32, but n % 2 has the type int64"),
     ],
 )
-def test_an_expression_that_cannot_generate_a_key_is_refused_and_nothing_is_made(instance, expression, kind, says):
+def test_an_expression_that_cannot_generate_a_key_is_refused_and_nothing_is_made(lake, expression, kind, says):
     with pytest.raises(UsageError, match=says.replace("(", r"\(")):
-        table_of(instance, expression, kind)
-    assert instance.tables() == []
+        table_of(lake, expression, kind)
+    assert lake.tables() == []
 
 
 def test_only_key_fields_are_generated():
@@ -87,9 +82,9 @@ def test_only_key_fields_are_generated():
         Schema({"k": "string"}, {}, {"v": Generated("string", "k")})
 
 
-def test_a_generated_field_that_is_given_must_agree(instance):
+def test_a_generated_field_that_is_given_must_agree(lake):
     """What a table exports can come back; what says otherwise is not believed."""
-    table = table_of(instance, "\"user\" || 'x'")
+    table = table_of(lake, "\"user\" || 'x'")
     agreeing = ROWS.append_column("g", pa.array(["cx", "ax", "bx"]))
     table.write(agreeing)
     with pytest.raises(
@@ -101,8 +96,8 @@ def test_a_generated_field_that_is_given_must_agree(instance):
     assert table.scan().read_all().num_rows == 3
 
 
-def test_a_key_that_comes_out_null_is_refused_or_rejected(instance):
-    table = table_of(instance, '"user"')
+def test_a_key_that_comes_out_null_is_refused_or_rejected(lake):
+    table = table_of(lake, '"user"')
     rows = ROWS.set_column(1, "user", pa.array(["a", None, "b"]))
     with pytest.raises(SchemaMismatchError, match=r"field g, made of user as .* is null"):
         table.write(rows)
@@ -111,15 +106,15 @@ def test_a_key_that_comes_out_null_is_refused_or_rejected(instance):
     assert [part.num_rows for part in rejected] == [1]
 
 
-def test_an_expression_that_fails_on_a_row_says_so(instance):
-    table = table_of(instance, "100 / n", "int64")
+def test_an_expression_that_fails_on_a_row_says_so(lake):
+    table = table_of(lake, "100 / n", "int64")
     with pytest.raises(SchemaMismatchError, match=r"field g cannot be computed as 100 / n: .*[Dd]ivide by zero"):
         table.write(ROWS.set_column(2, "n", pa.array([1, 0, 2], pa.int32())))
 
 
-def test_what_a_key_is_generated_from_keeps_its_name_and_type(instance):
+def test_what_a_key_is_generated_from_keeps_its_name_and_type(lake):
     """Else rows to come would disagree with those that are there. The generated field itself may be renamed."""
-    table = table_of(instance, 'n || "user"')
+    table = table_of(lake, 'n || "user"')
     for change in (RenameField("user", "u"), WidenField("n", "int64"), DropField("user")):
         with pytest.raises(lakebed.RejectedError, match="field g is generated from"):
             table.alter(change)

@@ -22,7 +22,6 @@ import pytest
 
 import lakebed
 from lakebed import Aggregate, KeyRange, Latest, Schema
-from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
@@ -48,13 +47,8 @@ def events(number):
 
 
 @pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{random_token()}")
-
-
-@pytest.fixture
-def table(lake):
-    return lake.create_table("events", SCHEMA, split_points=[(JUNE,)])
+def table(memory_lake):
+    return memory_lake.create_table("events", SCHEMA, split_points=[(JUNE,)])
 
 
 def merge(table, strategy="full"):
@@ -182,9 +176,11 @@ def test_insert_query_merge_and_cleanup_go_round_for_thirty_rounds(table):
     [(Aggregate({"n": "sum", "seen": "max"}), ("a", 20, 19)), (Latest(), ("a", 1, 19))],
     ids=["aggregating", "replacing"],
 )
-def test_a_merge_by_rows_shrinks_files_and_changes_no_answer(lake, mode, wanted):
+def test_a_merge_by_rows_shrinks_files_and_changes_no_answer(memory_lake, mode, wanted):
     """`custom-merge-*`: there every query has to repeat the reduction; here each read has merged rows."""
-    table = lake.create_table("sums", Schema({"k": "string"}, values={"n": "int64", "seen": "int64"}), merge=mode)
+    table = memory_lake.create_table(
+        "sums", Schema({"k": "string"}, values={"n": "int64", "seen": "int64"}), merge=mode
+    )
     for number in range(20):
         table.write(pa.table({"k": ["a", f"b{number}"], "n": [1, 1], "seen": [number, number]}))
     before = table.to_arrow().to_pylist()
@@ -245,10 +241,10 @@ def test_an_insert_of_nothing_and_a_cleanup_of_nothing_write_nothing(table):
     assert table.state().version == version
 
 
-def test_all_of_fifteen_hundred_references_are_listed_and_read(lake):
+def test_all_of_fifteen_hundred_references_are_listed_and_read(memory_lake):
     """There a listing ends after a thousand."""
     schema = Schema({"k": "int64"})
-    table = lake.create_table("many", schema, split_points=[(k,) for k in range(1, 1_500)])
+    table = memory_lake.create_table("many", schema, split_points=[(k,) for k in range(1, 1_500)])
     table.write(pa.table({"k": range(1_500)}))
     assert len(table.files()) == 1_500
     assert table.count(exact=True).rows == table.to_arrow().num_rows == 1_500

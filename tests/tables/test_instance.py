@@ -26,11 +26,6 @@ from tests.variants import creates_over, planted
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
 
-@pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
 def test_an_instance_is_made_once_and_opened_anywhere(tmp_path):
     """By path or by URL; a second creation and an opening of nothing are refused."""
     made = lakebed.create(str(tmp_path / "lake"))
@@ -62,12 +57,12 @@ def test_an_instance_that_is_closed_writes_no_more_and_is_used_again(tmp_path):
     assert lake["t"].count().rows == 1
 
 
-def test_an_instance_of_a_newer_format_is_refused(instance, tmp_path):
+def test_an_instance_of_a_newer_format_is_refused(lake, tmp_path):
     """By number, before anything else is read."""
     marker = tmp_path / "lake" / "instance.json"
     marker.write_text(json.dumps(json.loads(marker.read_text()) | {"format": 99}))
     with pytest.raises(UnsupportedFormatError, match="format 99"):
-        lakebed.open(instance.url)
+        lakebed.open(lake.url)
 
 
 def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path):
@@ -79,15 +74,15 @@ def test_a_store_that_ignores_create_if_absent_is_refused(tmp_path):
     assert not (tmp_path / "lake" / "instance.json").exists()
 
 
-def test_tables_are_created_renamed_and_dropped(instance):
+def test_tables_are_created_renamed_and_dropped(lake):
     """Another process sees each step."""
-    other = lakebed.open(instance.url)
-    instance.create_table("one", SCHEMA)
+    other = lakebed.open(lake.url)
+    lake.create_table("one", SCHEMA)
     held = other.table("one")
-    instance.rename_table("one", "two")
+    lake.rename_table("one", "two")
     assert other.tables() == ["two"]
     assert other.table("two").id == held.id
-    instance.drop_table("two")
+    lake.drop_table("two")
     assert other.tables() == []
     with pytest.raises(NotFoundError, match="none yet"):
         other.table("two")
@@ -95,54 +90,54 @@ def test_tables_are_created_renamed_and_dropped(instance):
         held.set(page_rows=500)
 
 
-def test_a_table_takes_the_name_of_another_in_one_commit(instance):
+def test_a_table_takes_the_name_of_another_in_one_commit(lake):
     """At no version of the catalog is the name missing, and the table that had it is dropped."""
-    old = instance.create_table("one", SCHEMA)
+    old = lake.create_table("one", SCHEMA)
     old.write([{"k": "old"}])
-    instance.create_index("by_k", table="one", on=["k"])
-    new = instance.create_table("two", SCHEMA)
+    lake.create_index("by_k", table="one", on=["k"])
+    new = lake.create_table("two", SCHEMA)
     new.write([{"k": "new"}])
-    before = instance.catalog().version
+    before = lake.catalog().version
     with pytest.raises(ExistsError, match="one"):
-        instance.rename_table("two", "one")
-    instance.drop_index("by_k")
-    instance.rename_table("two", "one", replace=True)
-    assert instance.catalog().version == before + 2  # the index, and both names at once
-    other = lakebed.open(instance.url)
+        lake.rename_table("two", "one")
+    lake.drop_index("by_k")
+    lake.rename_table("two", "one", replace=True)
+    assert lake.catalog().version == before + 2  # the index, and both names at once
+    other = lakebed.open(lake.url)
     assert other.tables() == ["one"]
     assert other.table("one").to_arrow().column("k").to_pylist() == ["new"]
     with pytest.raises(RejectedError, match="dropped"):
         old.write([{"k": "late"}])
-    instance.rename_table("one", "free", replace=True)
-    assert instance.tables() == ["free"]
+    lake.rename_table("one", "free", replace=True)
+    assert lake.tables() == ["free"]
 
 
-def test_a_replaced_table_takes_its_indexes_along(instance):
-    instance.create_table("one", SCHEMA)
-    instance.create_index("by_k", table="one", on=["k"])
-    instance.create_table("two", SCHEMA)
-    instance.rename_table("two", "one", replace=True)
-    assert instance.tables() == ["one"]
+def test_a_replaced_table_takes_its_indexes_along(lake):
+    lake.create_table("one", SCHEMA)
+    lake.create_index("by_k", table="one", on=["k"])
+    lake.create_table("two", SCHEMA)
+    lake.rename_table("two", "one", replace=True)
+    assert lake.tables() == ["one"]
 
 
-def test_a_table_is_not_replaced_by_itself_or_by_one_that_is_not_there(instance):
-    instance.create_table("one", SCHEMA)
+def test_a_table_is_not_replaced_by_itself_or_by_one_that_is_not_there(lake):
+    lake.create_table("one", SCHEMA)
     with pytest.raises(ExistsError, match="one"):
-        instance.rename_table("one", "one", replace=True)
+        lake.rename_table("one", "one", replace=True)
     with pytest.raises(NotFoundError, match="two"):
-        instance.rename_table("two", "one", replace=True)
+        lake.rename_table("two", "one", replace=True)
     with pytest.raises(UsageError, match="replace"):
-        instance.rename_table("one", "two", replace="yes")
-    assert instance.tables() == ["one"]
+        lake.rename_table("one", "two", replace="yes")
+    assert lake.tables() == ["one"]
 
 
-def test_a_dropped_table_is_not_read_by_another_process(instance):
+def test_a_dropped_table_is_not_read_by_another_process(lake):
     """Whose handle knew it before; a table that takes its name is another one."""
-    instance.create_table("one", SCHEMA).write([{"k": "a"}])
-    held = lakebed.open(instance.url).table("one")
+    lake.create_table("one", SCHEMA).write([{"k": "a"}])
+    held = lakebed.open(lake.url).table("one")
     assert held.get("a").num_rows == 1
-    instance.drop_table("one")
-    instance.create_table("one", SCHEMA)
+    lake.drop_table("one")
+    lake.create_table("one", SCHEMA)
     reads = [
         lambda: held.get("a"), lambda: held.get_many(["a"]), lambda: held.scan().read_all(), held.count, held.to_arrow,
         held.snapshot, lambda: held.at(version=2), lambda: held.changes(since=0).read_all(), lambda: held.explain("a"),
@@ -153,42 +148,42 @@ def test_a_dropped_table_is_not_read_by_another_process(instance):
             read()
 
 
-def test_a_name_is_won_once(instance):
+def test_a_name_is_won_once(lake):
     """By creation and by renaming."""
-    instance.create_table("one", SCHEMA)
-    instance.create_table("two", SCHEMA)
+    lake.create_table("one", SCHEMA)
+    lake.create_table("two", SCHEMA)
     with pytest.raises(ExistsError, match="one"):
-        lakebed.open(instance.url).create_table("one", SCHEMA)
+        lakebed.open(lake.url).create_table("one", SCHEMA)
     with pytest.raises(ExistsError, match="one"):
-        instance.rename_table("two", "one")
+        lake.rename_table("two", "one")
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", "a.b", "-x", "x" * 300, "ü", "a b", None, "a\n"])
-def test_a_bad_table_name_is_refused(instance, name):
+def test_a_bad_table_name_is_refused(lake, name):
     """Names never become paths, and are safe to type in SQL and shells."""
     with pytest.raises(UsageError, match="not a table name"):
-        instance.create_table(name, SCHEMA)
+        lake.create_table(name, SCHEMA)
 
 
-def test_split_points_cut_partitions_and_bad_ones_are_refused(instance):
+def test_split_points_cut_partitions_and_bad_ones_are_refused(lake):
     """Values of the first field, or tuples of the first fields, in any order."""
     schema = Schema({"a": "string", "b": "int64"})
-    table = instance.create_table("t", schema, split_points=[("m", 5), "c"])
+    table = lake.create_table("t", schema, split_points=[("m", 5), "c"])
     assert table.partitions().column("min").to_pylist() == [None, {"a": "c", "b": None}, {"a": "m", "b": 5}]
     with pytest.raises(UsageError, match="different"):
-        instance.create_table("u", schema, split_points=["c", "c"])
-    assert instance.tables() == ["t"]
+        lake.create_table("u", schema, split_points=["c", "c"])
+    assert lake.tables() == ["t"]
 
 
-def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
+def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(lake):
     """None takes a value back."""
-    table = instance.create_table("t", SCHEMA, settings={"page_rows": 500})
-    instance.set(page_rows=700, file_bytes=10**6)
+    table = lake.create_table("t", SCHEMA, settings={"page_rows": 500})
+    lake.set(page_rows=700, file_bytes=10**6)
     assert (table.settings()["page_rows"], table.settings()["file_bytes"]) == (500, 10**6)
     table.set(page_rows=None)
-    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 700
-    instance.set(page_rows=None)
-    assert lakebed.open(instance.url).table("t").settings()["page_rows"] == 1000
+    assert lakebed.open(lake.url).table("t").settings()["page_rows"] == 700
+    lake.set(page_rows=None)
+    assert lakebed.open(lake.url).table("t").settings()["page_rows"] == 1000
 
 
 @pytest.mark.parametrize(
@@ -200,32 +195,32 @@ def test_settings_are_the_tables_own_then_the_instances_then_lakebeds(instance):
         ({"page_rows": True}, "number"),
     ],
 )
-def test_a_bad_setting_is_refused_before_anything_is_stored(instance, changes, says):
+def test_a_bad_setting_is_refused_before_anything_is_stored(lake, changes, says):
     """Naming the setting, the value and the bounds."""
-    table = instance.create_table("t", SCHEMA)
+    table = lake.create_table("t", SCHEMA)
     before = table.version
     with pytest.raises(UsageError, match=says):
         table.set(**changes)
     with pytest.raises(UsageError, match=says):
-        instance.create_table("u", SCHEMA, settings=changes)
+        lake.create_table("u", SCHEMA, settings=changes)
     assert table.version == before
-    assert instance.tables() == ["t"]
+    assert lake.tables() == ["t"]
 
 
-def test_a_stored_setting_that_is_unknown_is_refused_and_not_ignored(instance):
-    table = instance.create_table("t", SCHEMA)
+def test_a_stored_setting_that_is_unknown_is_refused_and_not_ignored(lake):
+    table = lake.create_table("t", SCHEMA)
     table.commit(AlterSettings({"pages": 5}))
     with pytest.raises(UnsupportedFormatError, match="pages is unknown: set by a newer Lakebed"):
         table.settings()
 
 
-def test_a_table_goes_offline_and_back(instance):
+def test_a_table_goes_offline_and_back(lake):
     """The catalog remembers."""
-    instance.create_table("t", SCHEMA)
-    instance.set_online("t", False)
-    assert not lakebed.open(instance.url).is_online("t")
-    instance.set_online("t", True)
-    assert instance.is_online("t")
+    lake.create_table("t", SCHEMA)
+    lake.set_online("t", False)
+    assert not lakebed.open(lake.url).is_online("t")
+    lake.set_online("t", True)
+    assert lake.is_online("t")
 
 
 def test_the_log_may_live_elsewhere(tmp_path):

@@ -81,11 +81,6 @@ ALL = sorted(seconds(*(number for write in WRITES for number in write)))
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def table(lake):
     table = lake.create_table("t", Schema({"k": KIND}, {}, {"v": "double"}), split_points=seconds(1))
     for write in WRITES:

@@ -23,11 +23,6 @@ from tests.documents import rewritten
 BY_QUERY = Custom(sql="SELECT k, max(n) AS n FROM rows GROUP BY k")
 
 
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{new_id()}")
-
-
 def features(lake, name):
     data = lake.storage.get(name)
     return json.loads(data.partition(b"\n")[0])["features"]
@@ -41,14 +36,14 @@ def plain(lake, **options):
     return lake.create_table("t", Schema({"k": "string"}, values={"n": "int64"}), **options)
 
 
-def test_a_table_without_sql_needs_no_feature(lake):
+def test_a_table_without_sql_needs_no_feature(memory_lake):
     schema = Schema({"k": "string", "at": "timestamp[s]"}, values={"n": "int64"})
-    table = lake.create_table("t", schema, merge=Aggregate({"n": "sum"}))
+    table = memory_lake.create_table("t", schema, merge=Aggregate({"n": "sum"}))
     table.write(pa.table({"k": ["a"], "at": pa.array([dt.datetime(2020, 1, 1)], pa.timestamp("s")), "n": [1]}))  # noqa: DTZ001
     table.alter(AgeOff("at", days=1))
     table.alter(AddField("m", "int64", function="max"))
-    lake.create_table("u", schema).alter(SetMerge(Latest()))
-    assert not any(features_by_version(lake, table) + features_by_version(lake, lake.table("u")))
+    memory_lake.create_table("u", schema).alter(SetMerge(Latest()))
+    assert not any(features_by_version(memory_lake, table) + features_by_version(memory_lake, memory_lake.table("u")))
 
 
 @pytest.mark.parametrize(
@@ -57,7 +52,10 @@ def test_a_table_without_sql_needs_no_feature(lake):
         pytest.param(plain, SetFilter("n > 0"), [[], [SQL_DIALECT]], id="filter"),
         pytest.param(plain, SetMerge(BY_QUERY), [[], [SQL_DIALECT]], id="merge query"),
         pytest.param(
-            lambda lake: plain(lake, merge=BY_QUERY), SetMerge(Latest()), [[SQL_DIALECT], []], id="created with a query"
+            lambda lake: plain(lake, merge=BY_QUERY),
+            SetMerge(Latest()),
+            [[SQL_DIALECT], []],
+            id="created with a query",
         ),
         pytest.param(
             lambda lake: lake.create_table("t", Schema({"h": Generated("int64", "n / 2"), "n": "int64"})),
@@ -67,48 +65,50 @@ def test_a_table_without_sql_needs_no_feature(lake):
         ),
     ],
 )
-def test_an_entry_with_sql_names_the_dialect(lake, make, change, expected):
-    table = make(lake)
+def test_an_entry_with_sql_names_the_dialect(memory_lake, make, change, expected):
+    table = make(memory_lake)
     table.alter(change)
     table.tag("now")
-    assert features_by_version(lake, table)[:2] == expected
-    assert features(lake, checkpoint_name(table_prefix(table.id), 2)) == expected[-1]
+    assert features_by_version(memory_lake, table)[:2] == expected
+    assert features(memory_lake, checkpoint_name(table_prefix(table.id), 2)) == expected[-1]
 
 
-def test_a_view_names_the_dialect_of_its_query(lake):
-    view = ViewSource(plain(lake).id, "SELECT k, n FROM source", 0)
+def test_a_view_names_the_dialect_of_its_query(memory_lake):
+    view = ViewSource(plain(memory_lake).id, "SELECT k, n FROM source", 0)
     schema = Schema({"k": "string"}, values={"n": "int64"})
     assert encode_transaction(CreateTable("t", schema, {}, ())).features == ()
     assert encode_transaction(CreateTable("t", schema, {}, (), view=view)).features == (SQL_DIALECT,)
 
 
 @pytest.mark.parametrize(("given", "expected"), [({"where": "n > 1"}, [SQL_DIALECT]), ({}, [])])
-def test_roles_and_submitted_queries_name_it(lake, given, expected):
-    create_role(lake.storage, Role("auditor", Permission.READ, frozenset({"t"}), **given))
-    assert features(lake, "access/roles/auditor.json") == expected
+def test_roles_and_submitted_queries_name_it(memory_lake, given, expected):
+    create_role(memory_lake.storage, Role("auditor", Permission.READ, frozenset({"t"}), **given))
+    assert features(memory_lake, "access/roles/auditor.json") == expected
     scan = AskedScan(table="t", table_id=new_id(), version=1, ranges=(), **given)
     facts = {"submitted_by": "", "principal": {}, "asked": {}, "kept_s": 1.0}
     query = SubmittedQuery(id=new_id(), created_at=dt.datetime.now(dt.UTC), scan=scan, **facts)
-    QueryObjects(lake.storage).submit(query)
-    assert features(lake, query_object(query.id, QUERY)) == expected
+    QueryObjects(memory_lake.storage).submit(query)
+    assert features(memory_lake, query_object(query.id, QUERY)) == expected
 
 
-def test_another_dialect_is_refused_by_name(lake):
-    table = plain(lake)
+def test_another_dialect_is_refused_by_name(memory_lake):
+    table = plain(memory_lake)
     table.alter(SetFilter("n > 0"))
     name = entry_name(table_prefix(table.id), 2)
-    lake.storage.replace(name, rewritten(lake.storage.get(name), features=[SQL_DIALECT, "sql-datafusion-2"]))
-    lake.storage.delete([checkpoint_name(table_prefix(table.id))])
+    memory_lake.storage.replace(
+        name, rewritten(memory_lake.storage.get(name), features=[SQL_DIALECT, "sql-datafusion-2"])
+    )
+    memory_lake.storage.delete([checkpoint_name(table_prefix(table.id))])
     with pytest.raises(UnsupportedFormatError, match="format 2 with sql-datafusion-2; this Lakebed reads format 2"):
-        lakebed.open(lake.url).table("t").scan().read_all()
+        lakebed.open(memory_lake.url).table("t").scan().read_all()
 
 
-def test_a_filter_from_before_there_were_features_is_still_read(lake):
-    table = plain(lake)
+def test_a_filter_from_before_there_were_features_is_still_read(memory_lake):
+    table = plain(memory_lake)
     table.alter(SetFilter("n > 0"))
     name = entry_name(table_prefix(table.id), 2)
-    lake.storage.replace(name, rewritten(lake.storage.get(name)))
-    lake.storage.delete([checkpoint_name(table_prefix(table.id))])
-    assert features(lake, name) == []
-    again = lakebed.open(lake.url).table("t")
+    memory_lake.storage.replace(name, rewritten(memory_lake.storage.get(name)))
+    memory_lake.storage.delete([checkpoint_name(table_prefix(table.id))])
+    assert features(memory_lake, name) == []
+    again = lakebed.open(memory_lake.url).table("t")
     assert again.state().row_filter.predicate == "n > 0"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,12 +10,6 @@ import pytest
 import lakebed
 from lakebed.table.instance import Instance
 from tests.processes.gateway.opened import Gateway, opened
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Instance:
-    """An instance without tables."""
-    return lakebed.create(str(tmp_path / "lake"))
 
 
 @pytest.fixture

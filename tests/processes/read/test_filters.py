@@ -40,11 +40,6 @@ def rows(names, days, n=0):
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def table(lake):
     return filled(lake)
 

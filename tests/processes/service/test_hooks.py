@@ -46,11 +46,6 @@ def hooks_of(lake, report, *, commands=False, command_s=WAIT_S):
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def table(lake):
     schema = lakebed.Schema({"k": "int64", "s": "string"}, values={"v": "string"})
     return lake.create_table("t", schema)

@@ -48,13 +48,8 @@ WIDE_ROWS = pa.table(
 
 
 @pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA, split_points=["a", "b", "z"])
+def table(lake):
+    return lake.create_table("t", SCHEMA, split_points=["a", "b", "z"])
 
 
 def source(table, /, **options):
@@ -93,9 +88,9 @@ def write(table, *parts: pa.Table, spark=None, **options) -> None:
 # -- reading ----------------------------------------------------------------------------------------------------
 
 
-def test_rows_go_out_as_they_came_in_and_back_in_as_they_went_out(instance):
+def test_rows_go_out_as_they_came_in_and_back_in_as_they_went_out(lake):
     """All types a table may have, those that Spark lacks among them."""
-    first, again = instance.create_table("first", WIDE), instance.create_table("again", WIDE)
+    first, again = lake.create_table("first", WIDE), lake.create_table("again", WIDE)
     first.write(WIDE_ROWS)
     spark = source(first).schema()
     assert StructType.fromJson(json.loads(spark.json())) == spark
@@ -103,8 +98,8 @@ def test_rows_go_out_as_they_came_in_and_back_in_as_they_went_out(instance):
     assert multiset(again.scan().read_all()) == multiset(WIDE_ROWS)
 
 
-def test_a_value_that_spark_would_round_is_an_error_that_names_the_column(instance):
-    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"at": "timestamp[ns]"}))
+def test_a_value_that_spark_would_round_is_an_error_that_names_the_column(lake):
+    table = lake.create_table("t", Schema({"k": "int64"}, {}, {"at": "timestamp[ns]"}))
     table.write(pa.table({"k": [1], "at": pa.array([1], pa.timestamp("ns"))}))
     with pytest.raises(
         SchemaMismatchError, match=r"column at is timestamp.ns. and holds a value that Spark cannot represent"
@@ -112,8 +107,8 @@ def test_a_value_that_spark_would_round_is_an_error_that_names_the_column(instan
         scan(table)
 
 
-def test_a_type_that_spark_lacks_is_refused_unless_it_is_left_out(instance):
-    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"d": "decimal256(60, 0)"}))
+def test_a_type_that_spark_lacks_is_refused_unless_it_is_left_out(lake):
+    table = lake.create_table("t", Schema({"k": "int64"}, {}, {"d": "decimal256(60, 0)"}))
     table.write(pa.table({"k": [1], "d": pa.array([Decimal(1)], pa.decimal256(60, 0))}))
     with pytest.raises(UsageError, match=r"column d is decimal256.60, 0., which Spark does not support; leave it out"):
         scan(table)
@@ -131,8 +126,8 @@ def test_each_task_reads_sorted_rows_of_its_own_partitions(table):
     assert keys == sorted(keys)
 
 
-def test_a_large_partition_is_cut_among_tasks_and_loses_no_row(instance):
-    table = instance.create_table("t", SCHEMA)
+def test_a_large_partition_is_cut_among_tasks_and_loses_no_row(lake):
+    table = lake.create_table("t", SCHEMA)
     parts = [rows(seed, 20_000) for seed in range(2)]
     for part in parts:
         table.write(part)
@@ -197,11 +192,11 @@ def replaced(instance, table):
     return other
 
 
-def test_a_frame_of_a_table_that_was_dropped_reads_none_that_has_its_name(instance, table):
+def test_a_frame_of_a_table_that_was_dropped_reads_none_that_has_its_name(lake, table):
     table.write(rows(1, 50))
     loaded = source(table)
     spark = loaded.schema()
-    replaced(instance, table)
+    replaced(lake, table)
     with pytest.raises(NotFoundError, match="it was dropped"):
         pickle.loads(pickle.dumps(loaded)).reader(spark)
 
@@ -218,9 +213,9 @@ def test_filters_are_taken_on_demand_and_reach_the_ranges(table):
     assert scan(table, EqualTo(("k",), "no such"), push_filters="true").num_rows == 0
 
 
-def test_filters_on_later_key_fields_leave_out_files_that_cannot_match(instance):
+def test_filters_on_later_key_fields_leave_out_files_that_cannot_match(lake):
     """Spark has to look at the rows again: bounds say only which files may have some."""
-    table = instance.create_table("bounded", Schema({"k": "string", "n": "int64"}, {"s": "string"}))
+    table = lake.create_table("bounded", Schema({"k": "string", "n": "int64"}, {"s": "string"}))
     for version in range(4):
         table.write(pa.table({"k": ["a", "z"], "n": [version, version], "s": [f"s{version}"] * 2}))
     for filters, numbers in (
@@ -235,11 +230,11 @@ def test_filters_on_later_key_fields_leave_out_files_that_cannot_match(instance)
 
 
 @pytest.mark.parametrize("merge", [KeepAll(), Latest()], ids=["keep all", "latest"])
-def test_filters_on_values_leave_out_pages_that_cannot_match(instance, merge):
+def test_filters_on_values_leave_out_pages_that_cannot_match(lake, merge):
     """Spark has to look at the rows again. A row that a newer one replaces stays hidden."""
     rows_max = 20_000
     schema = Schema({"k": "int64"}, values={"v": "int64"})
-    table = instance.create_table("paged", schema, merge=merge, settings={"page_rows": 1000})
+    table = lake.create_table("paged", schema, merge=merge, settings={"page_rows": 1000})
     table.write(pa.table({"k": range(rows_max), "v": range(rows_max)}))
     table.write(pa.table({"k": range(0, rows_max, 2), "v": [-1] * (rows_max // 2)}))
     filters = [GreaterThan(("v",), 100), LessThan(("v",), 104)]
@@ -257,8 +252,8 @@ def test_filters_are_left_to_spark_by_default(table):
     assert scan(table, *filters).num_rows == 60
 
 
-def test_files_that_were_given_up_meanwhile_are_reported_by_the_task(instance):
-    table = instance.create_table("t", SCHEMA, settings={"history_s": 0})
+def test_files_that_were_given_up_meanwhile_are_reported_by_the_task(lake):
+    table = lake.create_table("t", SCHEMA, settings={"history_s": 0})
     table.write(rows(1, 50))
     loaded = source(table)
     reader = loaded.reader(loaded.schema())
@@ -282,25 +277,25 @@ def test_the_files_of_all_tasks_come_with_one_entry(table):
 
 
 @pytest.mark.parametrize("options", [{}, {"commit_id": "once"}])
-def test_files_of_a_table_that_was_dropped_are_not_added_to_one_that_has_its_name(instance, table, options):
+def test_files_of_a_table_that_was_dropped_are_not_added_to_one_that_has_its_name(lake, table, options):
     spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     writer = source(table, **options).writer(spark, overwrite=False)
     sent = writer.write(iter(rows(7, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
-    other = replaced(instance, table)
+    other = replaced(lake, table)
     with pytest.raises(NotFoundError, match="it was dropped"):
         writer.commit([sent])
     assert other.to_arrow().num_rows == 15
 
 
-def test_a_table_that_is_renamed_takes_the_files_that_were_sent_to_it(instance, table):
+def test_a_table_that_is_renamed_takes_the_files_that_were_sent_to_it(lake, table):
     spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     writer = source(table).writer(spark, overwrite=False)
     sent = writer.write(iter(rows(7, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
-    instance.rename_table("t", "renamed")
-    instance.create_table("t", SCHEMA)
+    lake.rename_table("t", "renamed")
+    lake.create_table("t", SCHEMA)
     writer.commit([sent])
-    assert instance.table("renamed").to_arrow().num_rows == 30
-    assert instance.table("t").to_arrow().num_rows == 0
+    assert lake.table("renamed").to_arrow().num_rows == 30
+    assert lake.table("t").to_arrow().num_rows == 0
 
 
 def test_a_commit_id_counts_once(table):
@@ -347,8 +342,8 @@ def test_rows_that_do_not_fit_are_refused_before_any_is_computed(table, change, 
         source(table).writer(spark, overwrite=False)
 
 
-def test_new_columns_are_added_in_the_entry_of_the_rows_of_all_tasks(instance):
-    table = instance.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
+def test_new_columns_are_added_in_the_entry_of_the_rows_of_all_tasks(lake):
+    table = lake.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
     part = pa.table({"k": ["a"], "x": [1], "items": [[1.5]], "n": pa.nulls(1, pa.int32())})
     before = table.version
     write(table, part, part.set_column(0, "k", [["b"]]))
@@ -361,9 +356,9 @@ def test_new_columns_are_added_in_the_entry_of_the_rows_of_all_tasks(instance):
         write(table, pa.table({"k": ["c"], "x": ["t"]}))
 
 
-def test_a_writer_that_is_used_again_or_overtaken_takes_the_field_that_is_there(instance):
+def test_a_writer_that_is_used_again_or_overtaken_takes_the_field_that_is_there(lake):
     """A streaming query has one writer for all of its batches."""
-    table = instance.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
+    table = lake.create_table("grows", Schema({"k": "string"}), settings={"schema_growth": "add"})
     spark = spark_columns.spark_schema(Schema({"k": "string"}, values={"x": "int64"}), ["k", "x"])
     writer = source(table).writer(spark, overwrite=False)
     given = spark_columns.arrow_of(spark)
@@ -380,8 +375,8 @@ def test_a_writer_that_is_used_again_or_overtaken_takes_the_field_that_is_there(
     assert table.count().rows == 3
 
 
-def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(instance):
-    table = instance.create_table("t", Schema({"k": "int64"}, {}, {"small": "uint8"}))
+def test_a_value_that_the_table_cannot_keep_is_refused_where_it_is_met(lake):
+    table = lake.create_table("t", Schema({"k": "int64"}, {}, {"small": "uint8"}))
     made = pa.table({"k": [1], "small": pa.array([300], pa.int16())})
     with pytest.raises(
         SchemaMismatchError, match="column small is int16 and holds a value that the table cannot represent"
@@ -442,10 +437,10 @@ def test_overwriting_is_refused(table):
         source(table).streamWriter(spark, overwrite=True)
 
 
-def test_a_write_is_committed_by_the_service_that_is_named(instance, table, monkeypatch):
+def test_a_write_is_committed_by_the_service_that_is_named(lake, table, monkeypatch):
     """Its tasks send files to the store, and the driver the proposal to the service."""
     committed = []
-    with serving(lakebed.open(instance.url), answering=committed.append) as url:
+    with serving(lakebed.open(lake.url), answering=committed.append) as url:
         write(table, rows(1, 2), commit_via=url)
         monkeypatch.setenv("LAKEBED_COMMIT_VIA", url)
         write(table, rows(2, 2))

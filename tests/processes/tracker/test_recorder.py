@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -18,11 +17,6 @@ from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from tests.raising import raises
 
 EXPORT = Begun(operation="export", table="t", table_id="00000000-table", base_version=3)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(tmp_path / "lake")
 
 
 @pytest.fixture

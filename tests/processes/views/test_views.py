@@ -24,11 +24,6 @@ BY_ORIGIN = "SELECT origin, count(*) AS n, sum(delay) AS delay FROM source GROUP
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def pipeline(lake):
     with in_process(lake) as made:
         yield made

@@ -26,11 +26,6 @@ NOW = datetime.now(UTC).replace(tzinfo=None, microsecond=0)
 SCHEMA = Schema({"k": "string"}, sort_key={"at": "timestamp[s]"}, values={"n": "int64"})
 
 
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{clock.random_token()}")
-
-
 def rows(*held, schema=SCHEMA):
     """Rows of a key, an age in days, and a number."""
     columns = {
@@ -65,8 +60,8 @@ def shown(table):
 @pytest.mark.parametrize(
     "change", [(SetFilter("n % 2 = 0"),), (AgeOff("at", days=30),), (SetFilter("k <> 'b'"), AgeOff("at", days=30))]
 )
-def test_a_compaction_drops_hidden_rows_and_changes_no_answer(lake, tmp_path, change):
-    table = lake.create_table("t", SCHEMA)
+def test_a_compaction_drops_hidden_rows_and_changes_no_answer(memory_lake, tmp_path, change):
+    table = memory_lake.create_table("t", SCHEMA)
     for write in range(3):
         table.write(rows(*((k, days, write + days) for k in "abc" for days in (1, 20, 29, 31, 60))))
     table.alter(*change)
@@ -77,8 +72,8 @@ def test_a_compaction_drops_hidden_rows_and_changes_no_answer(lake, tmp_path, ch
     assert table.count(exact=True).rows == len(before)
 
 
-def test_a_single_run_is_compacted_for_a_new_predicate_once(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_a_single_run_is_compacted_for_a_new_predicate_once(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 1, 1), ("b", 1, 2)))
     assert compacted(table, tmp_path, "full").jobs == 0
     table.alter(SetFilter("n > 1"))
@@ -90,8 +85,8 @@ def test_a_single_run_is_compacted_for_a_new_predicate_once(lake, tmp_path):
     assert stored(table) == 2
 
 
-def test_old_files_are_compacted_though_nothing_else_is_due(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_old_files_are_compacted_though_nothing_else_is_due(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 29, 1), ("b", 35, 2), ("c", 1, 3)))
     table.alter(AgeOff("at", days=30))
     # Rows of 35 days: due only when they are older by a quarter of the age.
@@ -103,8 +98,8 @@ def test_old_files_are_compacted_though_nothing_else_is_due(lake, tmp_path):
     assert compacted(table, tmp_path).jobs == 0
 
 
-def test_files_wholly_past_go_without_being_read(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_files_wholly_past_go_without_being_read(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 40, 1), ("b", 50, 2)))
     table.write(rows(("a", 1, 3)))
     table.alter(AgeOff("at", days=30))
@@ -116,9 +111,9 @@ def test_files_wholly_past_go_without_being_read(lake, tmp_path):
     assert table.history(limit=1)["type"].to_pylist() == ["drop_expired"]
 
 
-def test_by_a_value_field_files_are_due_once_they_were_written_before_the_cut(lake, tmp_path):
+def test_by_a_value_field_files_are_due_once_they_were_written_before_the_cut(memory_lake, tmp_path):
     schema = Schema({"k": "string"}, values={"at": "timestamp[s]", "n": "int64"})
-    table = lake.create_table("t", schema)
+    table = memory_lake.create_table("t", schema)
     table.write(rows(("a", 60, 1), ("b", 1, 2), schema=schema))
     table.alter(AgeOff("at", days=30))
     assert compacted(table, tmp_path).jobs == 0
@@ -127,8 +122,8 @@ def test_by_a_value_field_files_are_due_once_they_were_written_before_the_cut(la
     assert len(plan(later, table.settings_in_force()).merges) == 1
 
 
-def test_garbage_collection_and_compaction_raise_the_cut(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_garbage_collection_and_compaction_raise_the_cut(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 1, 1)))
     table.alter(AgeOff("at", seconds=64))
     cut = table.state().age_off_cut_us
@@ -141,9 +136,9 @@ def test_garbage_collection_and_compaction_raise_the_cut(lake, tmp_path):
     assert table.state().age_off_cut_us > cut
 
 
-def test_a_job_that_runs_while_the_filter_is_loosened_is_refused(lake, tmp_path):
+def test_a_job_that_runs_while_the_filter_is_loosened_is_refused(memory_lake, tmp_path):
     """It dropped rows that the table shows again."""
-    table = lake.create_table("t", SCHEMA)
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 1, 1), ("b", 1, 2)))
     table.write(rows(("c", 1, 3)))
     table.alter(SetFilter("n > 1"))
@@ -159,8 +154,8 @@ def test_a_job_that_runs_while_the_filter_is_loosened_is_refused(lake, tmp_path)
     assert not table.state().jobs
 
 
-def test_a_filter_that_is_set_between_plan_and_opening_is_the_one_that_the_job_applies(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_a_filter_that_is_set_between_plan_and_opening_is_the_one_that_the_job_applies(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 1, 1), ("b", 1, 2)))
     table.write(rows(("c", 1, 3)))
     table.alter(SetFilter("n > 2"))
@@ -175,9 +170,9 @@ def test_a_filter_that_is_set_between_plan_and_opening_is_the_one_that_the_job_a
 
 
 @pytest.mark.parametrize("mode", [Latest(), First(), Aggregate({"n": "sum"})], ids=str)
-def test_a_job_that_leaves_out_older_files_keeps_hidden_rows(lake, tmp_path, mode):
+def test_a_job_that_leaves_out_older_files_keeps_hidden_rows(memory_lake, tmp_path, mode):
     """Without them an older row would take their place when the filter is ended."""
-    table = lake.create_table("t", SCHEMA, merge=mode)
+    table = memory_lake.create_table("t", SCHEMA, merge=mode)
     for n in (1, 2, 4):
         table.write(rows(("a", 1, n), ("b", 1, n)))
     everything = shown(table)
@@ -198,8 +193,8 @@ def test_a_job_that_leaves_out_older_files_keeps_hidden_rows(lake, tmp_path, mod
     assert stored(table) == 1
 
 
-def test_by_sort_key_rows_go_by_their_age_in_any_job(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA, merge=Latest(by="sort_key"))
+def test_by_sort_key_rows_go_by_their_age_in_any_job(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA, merge=Latest(by="sort_key"))
     table.write(rows(("a", 60, 1), ("b", 1, 2)))
     table.write(rows(("a", 50, 3), ("b", 40, 4)))
     table.write(rows(("c", 70, 5), ("d", 2, 6)))
@@ -210,8 +205,8 @@ def test_by_sort_key_rows_go_by_their_age_in_any_job(lake, tmp_path):
     assert stored(table) == 2
 
 
-def test_a_table_that_ages_off_by_the_sort_key_takes_deletes_and_no_partial_rows(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA, merge=Latest(by="sort_key"))
+def test_a_table_that_ages_off_by_the_sort_key_takes_deletes_and_no_partial_rows(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA, merge=Latest(by="sort_key"))
     table.alter(AgeOff("at", days=30))
     table.write(rows(("a", 3, 1), ("b", 2, 2)))
     with pytest.raises(UsageError, match="partial rows"):
@@ -278,8 +273,8 @@ def test_no_step_but_a_higher_cut_hides_a_row(tmp_path_factory, mode, steps, pre
         assert shown(table) == sorted(map(str, expected.to_pylist()))
 
 
-def test_the_history_shows_what_a_filter_did(lake, tmp_path):
-    table = lake.create_table("t", SCHEMA)
+def test_the_history_shows_what_a_filter_did(memory_lake, tmp_path):
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows(("a", 40, 1)))
     table.alter(AgeOff("at", days=30), SetFilter("n > 0"))
     compacted(table, tmp_path)

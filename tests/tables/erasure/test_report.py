@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import lakebed
 from lakebed import KeyRange, Schema, clock
 from lakebed.errors import Code, Error
 from lakebed.jobs.executor import decode, encode
@@ -28,11 +27,6 @@ from tests.tables.cases import compact, rewritten
 
 SCHEMA = Schema({"person": "string"}, {"visit": "int64"}, {"city": "string"})
 BOB = "person = 'bob'"
-
-
-@pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -19,18 +18,13 @@ EVE, BOB = (Principal.everywhere(name, Permission.READ) for name in ("eve", "bob
 ROWS = "SELECT * FROM (VALUES (1), (2)) AS t(a)"
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(str(tmp_path))
-
-
 def runs(instance: lakebed.Instance, **limits: Any) -> StatementRuns:
     spare: Any = None
     return StatementRuns(instance, StatementLimits(None, **limits), spare)
 
 
-def test_one_principal_leaves_statements_to_others(instance: lakebed.Instance) -> None:
-    found = runs(instance, statements_max=4)
+def test_one_principal_leaves_statements_to_others(lake: lakebed.Instance) -> None:
+    found = runs(lake, statements_max=4)
     streams = [found.start(EVE, ROWS, b"%d" % number, lambda: False) for number in range(3)]
     with pytest.raises(lakebed.ContentionError, match="no room for more flight statements of eve"):
         found.start(EVE, ROWS, b"4", lambda: False)
@@ -41,8 +35,8 @@ def test_one_principal_leaves_statements_to_others(instance: lakebed.Instance) -
     until(lambda: found.room.use().used == 0)
 
 
-def test_a_statement_whose_caller_takes_no_rows_ends_and_says_so(instance: lakebed.Instance) -> None:
-    found = runs(instance, stall_s=0.0)
+def test_a_statement_whose_caller_takes_no_rows_ends_and_says_so(lake: lakebed.Instance) -> None:
+    found = runs(lake, stall_s=0.0)
     run = found._begun(EVE, ROWS, b"1")
     batches = pa.RecordBatch.from_pydict({"a": [1]})
     run.reader = pa.RecordBatchReader.from_batches(batches.schema, [batches] * 3)

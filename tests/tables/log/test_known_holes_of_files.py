@@ -36,14 +36,9 @@ LOW, HIGH = KeyRange(max=("m",)), KeyRange(("m",))
 
 
 @pytest.fixture
-def instance():
-    return lakebed.create(f"memory://{clock.random_token()}")
-
-
-@pytest.fixture
-def table(instance):
+def table(memory_lake):
     """Two partitions, cut at m; garbage goes as soon as it is any."""
-    return instance.create_table("t", SCHEMA, split_points=["m"], settings=AT_ONCE)
+    return memory_lake.create_table("t", SCHEMA, split_points=["m"], settings=AT_ONCE)
 
 
 def rows(letters):
@@ -119,9 +114,9 @@ def test_a_merge_that_commits_while_cleanup_runs_is_not_undone_by_it(table):
     assert letters(table) == "aabb"
 
 
-def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(instance, monkeypatch):
+def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(memory_lake, monkeypatch):
     """Cleanup by a clock an hour ahead leaves others an empty table for that hour, and deletes an hour too early."""
-    table = instance.create_table("t", SCHEMA, settings={"history_s": 1800})
+    table = memory_lake.create_table("t", SCHEMA, settings={"history_s": 1800})
     table.write(rows("ab"))
     table.write(rows("cd"))
     merge(table, KeyRange())
@@ -133,9 +128,9 @@ def test_cleanup_by_a_fast_clock_neither_hides_the_log_nor_shortens_the_delay(in
     assert letters(table) == "abcd"
 
 
-def test_older_states_stay_readable_for_as_long_as_was_said(instance):
+def test_older_states_stay_readable_for_as_long_as_was_said(memory_lake):
     """After a cleanup a look back inside the declared time fails, or finds less than there was."""
-    table = instance.create_table("t", SCHEMA, settings={"history_s": 3600})
+    table = memory_lake.create_table("t", SCHEMA, settings={"history_s": 3600})
     table.write(rows("ab"))
     version = table.write(rows("cd"))
     merge(table, KeyRange())
@@ -147,12 +142,12 @@ def test_older_states_stay_readable_for_as_long_as_was_said(instance):
     assert past.column("k").to_pylist() == list("abcd")
 
 
-def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instance):
+def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(memory_lake):
     """A file is deleted under the query that reads it.
 
     Here the history protects it; a query that takes longer fails with a clear error, or holds its files by a pin.
     """
-    table = instance.create_table("t", SCHEMA, settings={"history_s": 900})
+    table = memory_lake.create_table("t", SCHEMA, settings={"history_s": 900})
     for text in ("ab", "cd"):
         table.write(rows(text))
     query = on(table, table.storage).scan()
@@ -161,9 +156,9 @@ def test_a_long_query_reads_on_while_its_files_are_merged_and_cleaned_up(instanc
     assert query.read_all().column("k").to_pylist() == list("abcd")
 
 
-def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(instance):
+def test_a_query_that_outlives_the_delay_reads_on_by_a_pin(memory_lake):
     """A file is deleted under the query that reads it, however long that may take."""
-    table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
+    table = memory_lake.create_table("t", SCHEMA, settings=AT_ONCE)
     for text in ("ab", "cd"):
         table.write(rows(text))
     reader, late = on(table, table.storage), on(table, table.storage).snapshot()

@@ -40,11 +40,6 @@ def _known(monkeypatch):
 
 
 @pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
 def table(lake):
     schema = Schema({"k": "string"}, {"at": "int64"}, {"v": "int64"})
     return lake.create_table("t", schema, merge=Earliest(), split_points=["m"])

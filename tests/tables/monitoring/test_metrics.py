@@ -11,7 +11,6 @@ from litestar.testing import TestClient
 from prometheus_client.parser import text_string_to_metric_families
 
 import lakebed
-from lakebed.clock import random_token
 from lakebed.errors import Code
 from lakebed.model.state.transactions import RaiseWatermark, Watermark
 from lakebed.server.monitoring.definitions import METRICS
@@ -32,11 +31,6 @@ class Tokens:
         if authorization == "Bearer visitor":
             return Principal("visitor", ())
         raise Code.NOT_AUTHENTICATED("give a token")
-
-
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{random_token()}")
 
 
 def made(lake, name="t"):
@@ -61,14 +55,14 @@ def scraped(client, **headers):
 
 
 @pytest.fixture
-def client(lake):
+def client(memory_lake):
     """Of a service that was not started: it looks at its tables when it is asked for its status."""
-    with TestClient(make_app(Service(lake))) as client:
+    with TestClient(make_app(Service(memory_lake))) as client:
         yield client
 
 
-def test_reads_and_writes_are_counted_by_table(client, lake):
-    table = made(lake)
+def test_reads_and_writes_are_counted_by_table(client, memory_lake):
+    table = made(memory_lake)
     assert table.get(3).num_rows == 1
     found = scraped(client)
     assert found["lakebed_read_seconds_count", ("kind", "get"), ("table", "t")] == 1
@@ -79,8 +73,8 @@ def test_reads_and_writes_are_counted_by_table(client, lake):
     assert found["lakebed_commit_seconds_count", ("outcome", "committed"), ("table", "(catalog)")] == 1
 
 
-def test_the_state_of_tables_is_published(client, lake):
-    made(lake)
+def test_the_state_of_tables_is_published(client, memory_lake):
+    made(memory_lake)
     found = scraped(client)
     assert found["lakebed_table_rows", ("table", "t")] == 10
     assert found["lakebed_table_files", ("table", "t")] == 1
@@ -93,8 +87,8 @@ def test_the_state_of_tables_is_published(client, lake):
     assert found["process_resident_memory_bytes",] > 0
 
 
-def test_a_service_that_was_started_says_when(lake):
-    with Service(lake) as service, TestClient(make_app(service)) as client:
+def test_a_service_that_was_started_says_when(memory_lake):
+    with Service(memory_lake) as service, TestClient(make_app(service)) as client:
         assert scraped(client)["lakebed_service_start_time_seconds",] > 1e9
 
 
@@ -110,12 +104,12 @@ def test_requests_are_counted_by_route_method_and_status(client):
     assert found["lakebed_http_requests_active",] == 1
 
 
-def test_tables_beyond_the_bound_are_added_up(lake):
-    service = Service(lake)
+def test_tables_beyond_the_bound_are_added_up(memory_lake):
+    service = Service(memory_lake)
     monitor = Monitor(service, tables_max=2)
     with TestClient(make_app(service, monitor=monitor)) as client:
         for name in ("b", "a", "d", "c"):
-            made(lake, name).get(1)
+            made(memory_lake, name).get(1)
         found = scraped(client)
         tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
         assert tables == {"b", "a", "(others)"}
@@ -123,7 +117,7 @@ def test_tables_beyond_the_bound_are_added_up(lake):
         assert found["lakebed_table_partition_files_max", ("table", "(others)")] == 1
         assert found["lakebed_write_rows_total", ("table", "(others)")] == 20
         assert found["lakebed_tables_unlabelled",] == 2
-        lake.drop_table("b")
+        memory_lake.drop_table("b")
         found = scraped(client)
         tables = {dict(labels)["table"] for name, *labels in found if name == "lakebed_table_rows"}
         assert tables == {"a", "d", "(others)"}
@@ -131,25 +125,25 @@ def test_tables_beyond_the_bound_are_added_up(lake):
         assert found["lakebed_tables_unlabelled",] == 1
 
 
-def test_a_renamed_table_has_its_new_name(client, lake):
-    made(lake)
-    lake.rename_table("t", "u")
-    lake.table("u").get(1)
+def test_a_renamed_table_has_its_new_name(client, memory_lake):
+    made(memory_lake)
+    memory_lake.rename_table("t", "u")
+    memory_lake.table("u").get(1)
     found = scraped(client)
     assert found["lakebed_table_rows", ("table", "u")] == 10
     assert not [key for key in found if ("table", "t") in key]
 
 
-def test_every_metric_is_published_and_no_other(client, lake):
-    made(lake).get(1)
+def test_every_metric_is_published_and_no_other(client, memory_lake):
+    made(memory_lake).get(1)
     families = {family.name for family in text_string_to_metric_families(client.get("/metrics").text)}
     ours = {metric.full_name.removesuffix("_total") for metric in METRICS}
     assert {name for name in families if name.startswith("lakebed_")} == ours
     assert all(name.startswith("process_") for name in families - ours)
 
 
-def test_metrics_need_read_on_every_table_unless_they_are_public(lake):
-    with Service(lake) as service:
+def test_metrics_need_read_on_every_table_unless_they_are_public(memory_lake):
+    with Service(memory_lake) as service:
         with TestClient(make_app(service, Tokens())) as client:
             assert client.get("/metrics").status_code == 401
             assert client.get("/metrics", headers={"Authorization": "Bearer visitor"}).status_code == 403
@@ -158,13 +152,13 @@ def test_metrics_need_read_on_every_table_unless_they_are_public(lake):
             scraped(client)
 
 
-def test_a_status_that_cannot_be_had_is_counted_and_the_rest_is_published(lake):
+def test_a_status_that_cannot_be_had_is_counted_and_the_rest_is_published(memory_lake):
     class Failing(Service):
         def status(self):
             raise Code.STORE_UNAVAILABLE("the store is gone", transient=True)
 
-    made(lake)
-    with Failing(lake) as service, TestClient(make_app(service)) as client:
+    made(memory_lake)
+    with Failing(memory_lake) as service, TestClient(make_app(service)) as client:
         found = scraped(client)
         assert found["lakebed_scrape_errors_total",] == 1
         assert ("lakebed_tables",) not in found
@@ -191,15 +185,15 @@ def test_operations_of_the_service_are_measured(tmp_path):
     assert found["lakebed_table_gc_end_time_seconds", ("table", "t")] > 1e9
 
 
-def test_how_far_hooks_and_views_are_behind_is_published(lake, monkeypatch):
-    table = made(lake)
-    lake.create_view_table(
+def test_how_far_hooks_and_views_are_behind_is_published(memory_lake, monkeypatch):
+    table = made(memory_lake)
+    memory_lake.create_view_table(
         "v", source="t", select="SELECT k, count(*) AS n FROM source GROUP BY k", row_key=["k"],
         merge=lakebed.Aggregate({"n": "sum"}),
     )  # fmt: skip
     for number in range(3):
         table.write(pa.table({"k": pa.array([number], pa.int64())}))
-    service = Service(lake)
+    service = Service(memory_lake)
     hooks = [
         HookStatus(str(number), table.id, None, table.version - number, number, None, None, None) for number in range(3)
     ]
@@ -212,8 +206,8 @@ def test_how_far_hooks_and_views_are_behind_is_published(lake, monkeypatch):
     assert ("lakebed_table_view_lag_versions", ("table", "t")) not in found
 
 
-def test_files_that_are_left_out_are_counted(client, lake, tmp_path):
-    table = made(lake)
+def test_files_that_are_left_out_are_counted(client, memory_lake, tmp_path):
+    table = made(memory_lake)
     pq.write_table(pa.table({"k": pa.array([1], pa.int64())}), tmp_path / "old.parquet")
     os.utime(tmp_path / "old.parquet", (0, 0))
     table.commit(RaiseWatermark(Watermark.REQUEST_WATERMARK, table.version))

@@ -15,7 +15,7 @@ from msgspec import structs
 pytest.importorskip("pyiceberg")
 
 import lakebed
-from lakebed import AgeOff, Aggregate, First, InProcess, KeepAll, KeyRange, Latest, Pipeline, Schema, SetFilter, clock
+from lakebed import AgeOff, Aggregate, First, InProcess, KeepAll, KeyRange, Latest, Pipeline, Schema, SetFilter
 from lakebed.errors import Code, RejectedError
 from lakebed.files.parquet.bloom_filters import HashedKeys
 from lakebed.model.files import data_name
@@ -29,11 +29,6 @@ from tests.tables.cases import rewritten
 from tests.variants import Planted, planted
 
 SCHEMA = Schema({"k": "string"}, {"at": "int64"}, {"v": "int64"})
-
-
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{clock.random_token()}")
 
 
 def made(lake, merge, **options):
@@ -94,14 +89,14 @@ def follow(table, steps):
     return seen
 
 
-def test_a_file_of_several_partitions_is_whole_and_listed_once(lake):
-    table = made(lake, KeepAll())
+def test_a_file_of_several_partitions_is_whole_and_listed_once(memory_lake):
+    table = made(memory_lake, KeepAll())
     seen = follow(table, [lambda: write(table, "abcdef"), lambda: split(table, "c"), lambda: split(table, "e")])
     assert seen == [["abcdef"]] * 3
 
 
-def test_a_removed_range_hides_a_slice_and_a_restore_shows_it(lake):
-    table = made(lake, KeepAll())
+def test_a_removed_range_hides_a_slice_and_a_restore_shows_it(memory_lake):
+    table = made(memory_lake, KeepAll())
     write(table, "abcdef")
     version = table.version
     seen = follow(
@@ -115,8 +110,8 @@ def test_a_removed_range_hides_a_slice_and_a_restore_shows_it(lake):
     assert seen == [["aBCdef"], ["aBCdEf"], ["abcdef"]]
 
 
-def test_a_file_is_gone_with_its_last_reference(lake):
-    table = made(lake, KeepAll())
+def test_a_file_is_gone_with_its_last_reference(memory_lake):
+    table = made(memory_lake, KeepAll())
     write(table, "ab")
     known = found(table)
     (name,) = known.files
@@ -125,8 +120,8 @@ def test_a_file_is_gone_with_its_last_reference(lake):
     assert (dict(after.files), after.changed, after.gone) == ({}, frozenset(), {name})
 
 
-def test_newer_rows_hide_older_ones_and_deletes_hide_both(lake):
-    table = made(lake, Latest())
+def test_newer_rows_hide_older_ones_and_deletes_hide_both(memory_lake):
+    table = made(memory_lake, Latest())
     seen = follow(
         table,
         [
@@ -140,14 +135,14 @@ def test_newer_rows_hide_older_ones_and_deletes_hide_both(lake):
     assert seen == [["abcd"], ["aBcD", "bd"], ["ABcD", "bD", "AD"], ["ABcD", "bD", "AD", "a"], ["abc"]]
 
 
-def test_by_first_the_older_row_stays(lake):
-    table = made(lake, First())
+def test_by_first_the_older_row_stays(memory_lake):
+    table = made(memory_lake, First())
     seen = follow(table, [lambda: write(table, "abcd"), lambda: write(table, "bde"), lambda: write(table, "ef")])
     assert seen == [["abcd"], ["abcd", "BDe"], ["abcd", "BDe", "Ef"]]
 
 
-def test_by_sort_key_a_late_row_is_hidden_and_of_equals_the_first(lake):
-    table = made(lake, Latest(by="sort_key"))
+def test_by_sort_key_a_late_row_is_hidden_and_of_equals_the_first(memory_lake):
+    table = made(memory_lake, Latest(by="sort_key"))
     seen = follow(
         table,
         [
@@ -162,16 +157,16 @@ def test_by_sort_key_a_late_row_is_hidden_and_of_equals_the_first(lake):
     assert seen[-1] == ["aBC", "A", "b", "C", "C", "c"]
 
 
-def test_the_output_of_a_compaction_is_hidden_by_files_behind_it(lake):
-    table = made(lake, Latest())
+def test_the_output_of_a_compaction_is_hidden_by_files_behind_it(memory_lake):
+    table = made(memory_lake, Latest())
     write(table, "abcd")
     write(table, "bc")
     seen = follow(table, [lambda: compact_all(table, lambda: write(table, "cd"))])
     assert seen == [["abCD", "cd"]]
 
 
-def test_what_a_rewrite_erased_hides_nothing_any_more(lake):
-    table = made(lake, Latest())
+def test_what_a_rewrite_erased_hides_nothing_any_more(memory_lake):
+    table = made(memory_lake, Latest())
     write(table, "ab")
     write(table, "ab", v=10)
     version = table.version
@@ -189,8 +184,8 @@ def _restores_forgotten():
     yield Planted(hidden_rows._Changes, "between", lambda *args: structs.replace(between(*args), rewritten=()))
 
 
-def test_a_restore_shows_what_a_later_row_had_hidden(lake):
-    table = made(lake, Latest())
+def test_a_restore_shows_what_a_later_row_had_hidden(memory_lake):
+    table = made(memory_lake, Latest())
     write(table, "abc")
     version = table.version
     write(table, "b")
@@ -223,8 +218,8 @@ def _found_by_page_alone():
     yield Planted(superseded.pc, "equal", lambda *args: pa.array([True] * len(args[0]), pa.bool_()))
 
 
-def test_a_key_that_is_not_there_hides_none(lake):
-    table = made(lake, Latest())
+def test_a_key_that_is_not_there_hides_none(memory_lake):
+    table = made(memory_lake, Latest())
     write(table, "ace")
     known = found(table)
     write(table, "bd")
@@ -234,8 +229,8 @@ def test_a_key_that_is_not_there_hides_none(lake):
         assert keys_hidden(table, found(table, known)) == ["aCE", "bd"]
 
 
-def test_a_filter_hides_rows_by_their_own_values_and_its_removal_shows_them(lake):
-    table = made(lake, KeepAll())
+def test_a_filter_hides_rows_by_their_own_values_and_its_removal_shows_them(memory_lake):
+    table = made(memory_lake, KeepAll())
     write(table, "abcd", v=1)
     seen = follow(
         table,
@@ -248,17 +243,17 @@ def test_a_filter_hides_rows_by_their_own_values_and_its_removal_shows_them(lake
     assert seen == [["ABcd"], ["ABcd", "Ef"], ["abcd", "ef"]]
 
 
-def test_a_filter_is_not_evaluated_for_rows_that_no_reader_sees(lake):
-    table = made(lake, KeepAll())
+def test_a_filter_is_not_evaluated_for_rows_that_no_reader_sees(memory_lake):
+    table = made(memory_lake, KeepAll())
     write(table, "abc", v=0)
     table.remove(KeyRange("a", "b"))
     table.alter(SetFilter("10 / v > 6"))
     assert keys_hidden(table, found(table)) == ["AbC"]
 
 
-def test_rows_age_off_by_the_cut_of_the_version(lake):
+def test_rows_age_off_by_the_cut_of_the_version(memory_lake):
     schema = Schema({"k": "string", "day": "date32"}, values={"v": "int64"})
-    table = lake.create_table("t", schema, merge=Latest())
+    table = memory_lake.create_table("t", schema, merge=Latest())
     now, old = dt.datetime.now(dt.UTC).date(), dt.date(2020, 1, 1)
     table.write(pa.table({"k": list("abc"), "day": [now, old, now], "v": [1, 2, 3]}))
     before = found(table)
@@ -272,8 +267,8 @@ def test_rows_age_off_by_the_cut_of_the_version(lake):
 @pytest.mark.parametrize(
     ("merge", "options"), [(Aggregate({"v": "sum"}), {}), (Latest(), {"partial": True})], ids=["sums", "partial rows"]
 )
-def test_rows_that_are_computed_are_refused_until_they_are_compacted(lake, merge, options):
-    table = made(lake, merge, split_points=["c"])
+def test_rows_that_are_computed_are_refused_until_they_are_compacted(memory_lake, merge, options):
+    table = made(memory_lake, merge, split_points=["c"])
     write(table, "abde")
     write(table, "a" if options else "ax", **options)
     with pytest.raises(RejectedError, match=r"in 1 partition: 1 \(from the first key to c\)\. Compact") as caught:
@@ -285,13 +280,13 @@ def test_rows_that_are_computed_are_refused_until_they_are_compacted(lake, merge
     )
 
 
-def test_sums_without_common_keys_need_no_compaction(lake):
-    table = made(lake, Aggregate({"v": "sum"}))
+def test_sums_without_common_keys_need_no_compaction(memory_lake):
+    table = made(memory_lake, Aggregate({"v": "sum"}))
     assert follow(table, [lambda: write(table, "ace"), lambda: write(table, "bd")]) == [["ace"], ["ace", "bd"]]
 
 
-def test_what_was_published_is_enough_to_go_on(lake):
-    table = made(lake, Latest())
+def test_what_was_published_is_enough_to_go_on(memory_lake):
+    table = made(memory_lake, Latest())
     write(table, "abcd")
     write(table, "bc")
     known = found(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -21,14 +20,6 @@ from tests.clocks import set_clock
 from tests.raising import raises
 from tests.tables.publish.test_publish import FORMATS, METADATA, SCHEMA, read, rows
 from tests.tables.retention.cases import on
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(str(tmp_path / "lake"))
 
 
 @pytest.fixture(params=FORMATS)

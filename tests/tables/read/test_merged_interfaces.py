@@ -20,11 +20,6 @@ from lakebed.read.rows.plan import PartitionQuery, QueryPlan, divided
 SCHEMA = Schema({"k": "int64"}, values={"v": "int64", "s": "string"})
 
 
-@pytest.fixture
-def lake(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
 def rows(keys, v):
     return pa.table({"k": keys, "v": [v] * len(keys), "s": [f"s{v}"] * len(keys)}, schema=SCHEMA.arrow)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-import lakebed
 from lakebed import Schema
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.keys import ALL_KEYS
@@ -28,14 +27,9 @@ def rows(keys, first=0):
 
 
 @pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
-def table(instance):
+def table(lake):
     """One file of the even keys: five row groups of ten pages each."""
-    table = instance.create_table("t", SCHEMA, settings=SMALL)
+    table = lake.create_table("t", SCHEMA, settings=SMALL)
     table.write(rows(range(0, 2 * ROWS, 2)))
     return table
 
@@ -84,8 +78,8 @@ def test_keys_that_are_not_there_cost_a_look_at_the_filters(table):
     assert statistics.pages <= 3 * 3
 
 
-def test_among_files_that_overlap_only_those_with_a_key_are_read(instance):
-    table = instance.create_table("over", SCHEMA, settings=SMALL)
+def test_among_files_that_overlap_only_those_with_a_key_are_read(lake):
+    table = lake.create_table("over", SCHEMA, settings=SMALL)
     for first in range(20):
         table.write(rows(range(first, 20_000, 20), 20_000 * first))
     keys = range(7, 20_000, 2_000)
@@ -95,9 +89,9 @@ def test_among_files_that_overlap_only_those_with_a_key_are_read(instance):
     assert statistics.pages <= 3 * 12
 
 
-def test_files_of_one_run_are_not_asked_as_if_they_overlapped(instance):
+def test_files_of_one_run_are_not_asked_as_if_they_overlapped(lake):
     """They are two parts, in which nothing has to be put in order."""
-    table = instance.create_table("run", SCHEMA, settings=SMALL)
+    table = lake.create_table("run", SCHEMA, settings=SMALL)
     for begin in (0, 1_000):
         table.write(rows(range(begin, begin + 1_000), begin))
     found, statistics = asked(table, [5, 1_005, 999, 1_000], ["v"])
@@ -106,8 +100,8 @@ def test_files_of_one_run_are_not_asked_as_if_they_overlapped(instance):
     assert statistics.pages == 2 * 3
 
 
-def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(instance):
-    table = instance.create_table("same", SCHEMA, settings=SMALL)
+def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(lake):
+    table = lake.create_table("same", SCHEMA, settings=SMALL)
     table.reader.limits = ReadLimits(multi_get_rows=100)
     for first in range(3):
         table.write(rows([1] * 50 + [2] * 450 + [3] * 50, 1_000 * first))
@@ -118,18 +112,18 @@ def test_rows_of_one_key_come_by_their_sort_key_from_all_files_and_pages(instanc
     )
 
 
-def test_of_wide_columns_only_pages_with_a_row_to_return_are_decoded(instance):
+def test_of_wide_columns_only_pages_with_a_row_to_return_are_decoded(lake):
     """Their pages are cut by bytes, so they end elsewhere."""
-    table = instance.create_table("wide", SCHEMA, settings={**SMALL, "page_bytes": 1024})
+    table = lake.create_table("wide", SCHEMA, settings={**SMALL, "page_bytes": 1024})
     table.write(pa.table({"k": range(1_000), "s": range(1_000), "v": [f"{n:0300d}" for n in range(1_000)]}))
     found, statistics = asked(table, [7, 8, 503], ["k", "v"])
     assert found.column("v").to_pylist() == [f"{n:0300d}" for n in (7, 8, 503)]
     assert statistics.pages <= 2 + 4
 
 
-def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_another(instance):
+def test_a_row_that_was_compacted_away_in_its_partition_is_not_found_beside_another(lake):
     """An old file's rows below 50 are a newer one's now; the page with 50 has some of them still."""
-    table = instance.create_table("partitions", SCHEMA, settings=SMALL)
+    table = lake.create_table("partitions", SCHEMA, settings=SMALL)
     table.write(rows(range(100)))
     table.write(rows(range(50), 1_000))
     snapshot = table.snapshot()

@@ -18,7 +18,6 @@ from datafusion import SessionConfig, SessionContext
 
 import lakebed
 from lakebed import AddField, Aggregate, First, KeepAll, Latest, Schema, WidenField
-from lakebed.clock import random_token
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.policies import Policy
 from lakebed.model.type_names import parse_name
@@ -32,11 +31,6 @@ from tests.tables.read.merging_tables import WAYS, reading_by
 
 ROWS = 6000
 SETTINGS = {"page_rows": 100, "row_group_rows": 2000}
-
-
-@pytest.fixture
-def lake():
-    return lakebed.create(f"memory://{random_token()}")
 
 
 def table_of(lake, values, merge=None, **settings):
@@ -70,10 +64,10 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_every_type_that_keys_can_have(lake, name):
+def test_every_type_that_keys_can_have(memory_lake, name):
     """Each comparison with each of some values gives the rows that comparing them in memory does."""
     kind, value = KINDS[name]
-    table = table_of(lake, {"v": kind})
+    table = table_of(memory_lake, {"v": kind})
     contents = [None if n % 11 == 0 or 2000 <= n < 2300 else value(n) for n in range(ROWS)]
     column = pa.array(contents, kind)
     table.write(pa.table({"k": range(ROWS), "v": column}))
@@ -91,8 +85,8 @@ def test_every_type_that_keys_can_have(lake, name):
     assert table.explain(where=f"v = {literal(column[ROWS - 1])}").pages_out_by_bounds > 0
 
 
-def test_few_pages_are_read_where_values_follow_the_key(lake):
-    table = table_of(lake, {"v": "int64", "other": "string"})
+def test_few_pages_are_read_where_values_follow_the_key(memory_lake):
+    table = table_of(memory_lake, {"v": "int64", "other": "string"})
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS), "other": ["x"] * ROWS}))
     seen = table.explain(where="v BETWEEN 2050 AND 2149", columns=["k", "other"])
     assert (seen.rows, seen.pages_out_by_bounds, seen.row_groups) == (100, 58, 1)
@@ -105,9 +99,9 @@ def test_few_pages_are_read_where_values_follow_the_key(lake):
     assert table.explain(where="v < 0").pages == 0
 
 
-def test_many_ranges_are_left_to_a_scan_of_all_rows(lake):
+def test_many_ranges_are_left_to_a_scan_of_all_rows(memory_lake):
     """Each range costs as much as a scan of so many bytes; the first one costs what a scan does."""
-    table = table_of(lake, {"v": "int64"})
+    table = table_of(memory_lake, {"v": "int64"})
     table.write(pa.table({"k": range(ROWS), "v": [n % 1000 for n in range(ROWS)]}))
     row_bytes = table.state().referenced().popitem()[1].size_bytes // ROWS
     skipped = ROWS - 6 * 100
@@ -119,9 +113,9 @@ def test_many_ranges_are_left_to_a_scan_of_all_rows(lake):
         assert len(found(table, "v < 50")) == 6 * 50
 
 
-def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(lake):
+def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(memory_lake):
     """Such are the files of versions before, and columns whose statistics are turned off."""
-    table = table_of(lake, {"v": "int64"}, statistics_off="v")
+    table = table_of(memory_lake, {"v": "int64"}, statistics_off="v")
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     assert table.explain(where="v < 10").pages_out_by_bounds == 0
     assert found(table, "v < 10") == list(range(10))
@@ -132,8 +126,8 @@ def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(lake):
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_nan_is_above_all_numbers_and_never_skipped(lake, kind):
-    table = table_of(lake, {"v": kind})
+def test_nan_is_above_all_numbers_and_never_skipped(memory_lake, kind):
+    table = table_of(memory_lake, {"v": kind})
     values = [math.nan if n in (5, 4321) else float(n) for n in range(ROWS)]
     table.write(pa.table({"k": range(ROWS), "v": pa.array(values, table.schema.by_name["v"].type)}))
     table.write(pa.table({"k": [ROWS, ROWS + 1], "v": pa.array([-0.0, 0.0], table.schema.by_name["v"].type)}))
@@ -146,9 +140,9 @@ def test_nan_is_above_all_numbers_and_never_skipped(lake, kind):
             assert found(table, "v <= -0.0") == [0, ROWS, ROWS + 1]
 
 
-def test_columns_that_changed(lake):
+def test_columns_that_changed(memory_lake):
     """A widened column has bounds of its former type, and one that was added is null in files before."""
-    table = table_of(lake, {"v": "int32"})
+    table = table_of(memory_lake, {"v": "int32"})
     table.write(pa.table({"k": range(ROWS), "v": pa.array(range(ROWS), pa.int32())}))
     table.alter(WidenField("v", pa.int64()))
     table.alter(AddField("w", pa.int64()))
@@ -164,9 +158,9 @@ def test_columns_that_changed(lake):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_row_that_a_newer_one_replaces_stays_hidden(lake, way):
+def test_a_row_that_a_newer_one_replaces_stays_hidden(memory_lake, way):
     """The page of the newer row does not pass, and must be read all the same."""
-    table = table_of(lake, {"v": "int64"}, Latest())
+    table = table_of(memory_lake, {"v": "int64"}, Latest())
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
     with reading_by(table, way):
@@ -179,8 +173,8 @@ def test_a_row_that_a_newer_one_replaces_stays_hidden(lake, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_the_first_row_of_a_key_hides_later_ones(lake, way):
-    table = table_of(lake, {"v": "int64"}, First())
+def test_the_first_row_of_a_key_hides_later_ones(memory_lake, way):
+    table = table_of(memory_lake, {"v": "int64"}, First())
     table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     with reading_by(table, way):
@@ -188,8 +182,8 @@ def test_the_first_row_of_a_key_hides_later_ones(lake, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_merged_row_may_have_its_values_of_several_rows(lake, way):
-    table = table_of(lake, {"a": "int64", "b": "int64"}, Latest())
+def test_a_merged_row_may_have_its_values_of_several_rows(memory_lake, way):
+    table = table_of(memory_lake, {"a": "int64", "b": "int64"}, Latest())
     table.write(pa.table({"k": range(ROWS), "a": range(ROWS), "b": [0] * ROWS}))
     table.write(pa.table({"k": range(ROWS), "b": range(ROWS)}), partial=True)
     with reading_by(table, way):
@@ -200,8 +194,8 @@ def test_a_merged_row_may_have_its_values_of_several_rows(lake, way):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_an_aggregate_may_have_a_value_that_no_row_has(lake, way):
-    table = table_of(lake, {"v": "int64"}, Aggregate({"v": "sum"}))
+def test_an_aggregate_may_have_a_value_that_no_row_has(memory_lake, way):
+    table = table_of(memory_lake, {"v": "int64"}, Aggregate({"v": "sum"}))
     for _ in range(2):
         table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     with reading_by(table, way):
@@ -210,9 +204,9 @@ def test_an_aggregate_may_have_a_value_that_no_row_has(lake, way):
 
 
 @pytest.mark.parametrize("merge", [KeepAll(), Latest()], ids=["keep all", "latest"])
-def test_many_overlapping_files(lake, merge):
+def test_many_overlapping_files(memory_lake, merge):
     chance = Random(1)
-    table, rows = table_of(lake, {"v": "int64"}, merge), {}
+    table, rows = table_of(memory_lake, {"v": "int64"}, merge), {}
     for write in range(5):
         keys = sorted(chance.sample(range(ROWS), 2500))
         values = [key + chance.choice((0, 0, 0, write)) for key in keys]
@@ -226,15 +220,15 @@ def test_many_overlapping_files(lake, merge):
                 assert sorted(found(table, f"v >= {low} AND v < {low + 200}")) == wanted
 
 
-def test_attached_files_may_have_truncated_bounds(lake, tmp_path):
+def test_attached_files_may_have_truncated_bounds(memory_lake, tmp_path):
     """DataFusion cuts them at 64 bytes, and increments what is left of a maximum."""
-    table = table_of(lake, {"t": "string", "b": "binary"})
+    table = table_of(memory_lake, {"t": "string", "b": "binary"})
     texts = [("é" * 31 if n < 3000 else "ü" * 40) + f"{n:06}" for n in range(ROWS)]
     binaries = [b"\xff" * 62 + n.to_bytes(4, "big") for n in range(ROWS)]
     rows = pa.table({"k": range(ROWS), "t": texts, "b": binaries}, schema=table.schema.arrow)
     context = SessionContext(SessionConfig({"datafusion.execution.target_partitions": "1"}))
     context.from_arrow(rows).sort("k").write_parquet(str(tmp_path / "foreign.parquet"))
-    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
+    with lakebed.Pipeline(memory_lake, launcher="this-thread") as pipeline:
         pipeline.attach("t", str(tmp_path / "*"))
     assert table.count().rows == ROWS
     assert found(table, f"t = '{texts[17]}'") == [17]
@@ -282,15 +276,15 @@ def counted():
 
 @pytest.mark.parametrize("way", ["pages", "slices"])
 @pytest.mark.parametrize("merge", [KeepAll(), Latest(), First()], ids=["keep all", "latest", "first"])
-def test_statements_and_lazy_frames_are_narrowed_as_scans_are(lake, merge, way):
+def test_statements_and_lazy_frames_are_narrowed_as_scans_are(memory_lake, merge, way):
     """A row that a newer one replaces stays hidden. The engine itself prunes local files that need no merge."""
-    table = table_of(lake, {"v": "int64"}, merge)
+    table = table_of(memory_lake, {"v": "int64"}, merge)
     table.write(pa.table({"k": range(0, ROWS, 2), "v": [-1] * (ROWS // 2)}))
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     passing = {KeepAll(): range(700, 705), Latest(): range(700, 705), First(): (701, 703)}[merge]
     with reading_by(table, way, copied_share=0.2):
         with counted() as seen:
-            assert by_sql(table, lake)("v BETWEEN 700 AND 704") == [*passing]
+            assert by_sql(table, memory_lake)("v BETWEEN 700 AND 704") == [*passing]
         assert seen["read_rows_total"] <= 200
         assert (seen["read_rows_total"] > 0) == (way == "slices" or merge != KeepAll())
         with counted() as seen:
@@ -301,12 +295,12 @@ def test_statements_and_lazy_frames_are_narrowed_as_scans_are(lake, merge, way):
 
 @pytest.mark.parametrize("kind", ["halffloat", "float", "double"])
 @pytest.mark.parametrize("way", ["pages", "slices"])
-def test_statements_over_files_compare_nan_as_the_engine_does(lake, way, kind):
+def test_statements_over_files_compare_nan_as_the_engine_does(memory_lake, way, kind):
     """PyArrow, which reads files on a store for the engine, would compare it in another way."""
-    table = table_of(lake, {"v": kind})
+    table = table_of(memory_lake, {"v": kind})
     table.write(pa.table({"k": range(5), "v": pa.array([1.0, math.nan, 5.0, None, -math.inf]).cast(parse_name(kind))}))
     with reading_by(table, way):
-        ask = by_sql(table, lake)
+        ask = by_sql(table, memory_lake)
         assert ask("v > 2") == [1, 2]
         assert ask("v < 'NaN'::double") == [0, 2, 4]
         assert ask("v = 'NaN'::double") == [1]
@@ -314,33 +308,35 @@ def test_statements_over_files_compare_nan_as_the_engine_does(lake, way, kind):
 
 
 @pytest.mark.parametrize("way", ["pages", "slices"])
-def test_a_statement_whose_scans_have_different_conditions_gets_the_rows_of_each(lake, way):
-    table = table_of(lake, {"v": "int64"}, Latest())
+def test_a_statement_whose_scans_have_different_conditions_gets_the_rows_of_each(memory_lake, way):
+    table = table_of(memory_lake, {"v": "int64"}, Latest())
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     table.write(pa.table({"k": [5], "v": [5]}))
     with reading_by(table, way):
-        by_sql(table, lake)
+        by_sql(table, memory_lake)
         text = "SELECT a.k FROM t a JOIN t b ON a.k = b.k - 3000 WHERE a.v IN (7, 9) AND b.v > 3008 ORDER BY a.k"
-        assert lake.sql(text).read_all().to_pylist() == [{"k": 9}]
-        assert lake.sql("SELECT count(*) AS n FROM t WHERE v < 3 OR v IS NULL").read_all().to_pylist() == [{"n": 3}]
+        assert memory_lake.sql(text).read_all().to_pylist() == [{"k": 9}]
+        assert memory_lake.sql("SELECT count(*) AS n FROM t WHERE v < 3 OR v IS NULL").read_all().to_pylist() == [
+            {"n": 3}
+        ]
         text = "SELECT k FROM t WHERE v = 11 UNION ALL SELECT k FROM t WHERE k = 4000"
-        assert sorted(row["k"] for row in lake.sql(text).read_all().to_pylist()) == [11, 4000]
+        assert sorted(row["k"] for row in memory_lake.sql(text).read_all().to_pylist()) == [11, 4000]
 
 
 @pytest.mark.parametrize("way", ["pages", "slices"])
-def test_a_merged_statement_over_some_keys_reads_no_others(lake, way):
-    table = table_of(lake, {"v": "int64"}, Latest())
+def test_a_merged_statement_over_some_keys_reads_no_others(memory_lake, way):
+    table = table_of(memory_lake, {"v": "int64"}, Latest())
     for _ in range(2):
         table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     with reading_by(table, way), counted() as seen:
-        assert by_sql(table, lake)("k BETWEEN 10 AND 30") == [*range(10, 31)]
+        assert by_sql(table, memory_lake)("k BETWEEN 10 AND 30") == [*range(10, 31)]
     # The first time, to find out whether they fit into memory.
     assert seen["read_rows_total"] == 2 * 21
 
 
-def test_a_condition_on_a_masked_column_is_about_the_mask(lake):
+def test_a_condition_on_a_masked_column_is_about_the_mask(memory_lake):
     """The bounds of the stored values say nothing of it."""
-    table = table_of(lake, {"v": "int64", "w": "int64"})
+    table = table_of(memory_lake, {"v": "int64", "w": "int64"})
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS), "w": range(ROWS)}))
     part = RestrictedTable(table, Policy(("w >= 3000",), masks=(("v", "5"),)))
     with reading_by(table, "pages"):
@@ -351,7 +347,7 @@ def test_a_condition_on_a_masked_column_is_about_the_mask(lake):
         assert rows.num_rows == ROWS - 3000
 
 
-def test_conditions_of_many_alternatives_narrow_nothing(lake):
+def test_conditions_of_many_alternatives_narrow_nothing(memory_lake):
     """Each costs time for each row group; a list of values of one column is one."""
     schema = Schema({"k": "int64"}, values={"v": "int64", "w": "int64"})
     pairs = [And((OneOf("v", [pa.scalar(n)]), OneOf("w", [pa.scalar(n)]))) for n in range(1000)]
@@ -361,9 +357,9 @@ def test_conditions_of_many_alternatives_narrow_nothing(lake):
     assert len(one.boxes) == 1
 
 
-def test_an_index_is_fetched_once(lake):
+def test_an_index_is_fetched_once(memory_lake):
     """A second scan finds all of them in the read cache."""
-    table = table_of(lake, {"v": "int64"})
+    table = table_of(memory_lake, {"v": "int64"})
     table.write(pa.table({"k": range(ROWS), "v": range(ROWS)}))
     with reading_by(table, "slices"):
         storage = table.reader._files._storage

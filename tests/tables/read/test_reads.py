@@ -34,14 +34,9 @@ def rows(letters, first=0):
 
 
 @pytest.fixture
-def instance():
-    return lakebed.create(f"memory://{clock.random_token()}")
-
-
-@pytest.fixture
-def table(instance):
+def table(memory_lake):
     """Three files that overlap, in two partitions."""
-    table = instance.create_table("t", SCHEMA, split_points=[("m",)], settings=AT_ONCE)
+    table = memory_lake.create_table("t", SCHEMA, split_points=[("m",)], settings=AT_ONCE)
     for first, letters in enumerate(("azmk", "bymk", "ozzz")):
         table.write(rows(letters, 10 * first))
     return table
@@ -135,9 +130,9 @@ def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_file_s(way, table)
 
 @pytest.mark.parametrize("where", ["s >= 0", "k % 2 = 0", "k IN (3, 41, 45, 95, 777) OR k > 500"])
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(way, instance, where, reverse):
+def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(way, memory_lake, where, reverse):
     """Of many small ranges a partition is read through, since a predicate is asked of each row; no range is."""
-    table = instance.create_table("u", Schema({"k": "int64"}, values={"s": "int64"}), split_points=[(333,)])
+    table = memory_lake.create_table("u", Schema({"k": "int64"}, values={"s": "int64"}), split_points=[(333,)])
     table.reader.limits = way
     table.write(pa.table({"k": range(1000), "s": range(1000)}))
     ranges = [KeyRange((begin,), (begin + 10,)) for begin in range(0, 1000, 40)]
@@ -171,16 +166,16 @@ def test_a_predicate_may_hold_that_two_columns_are_equal(way, table, where):
 
 
 @pytest.mark.parametrize("time", ["to_timestamp('1970-01-01T01:00:01')", "TIMESTAMPTZ '1970-01-01 01:00:01'"])
-def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(way, instance, time):
+def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(way, memory_lake, time):
     """Without a zone it would be taken for one in Berlin, an hour earlier."""
     kind = pa.timestamp("us", "Europe/Berlin")
-    table = instance.create_table("times", Schema({"k": kind}))
+    table = memory_lake.create_table("times", Schema({"k": kind}))
     table.reader.limits = way
     for _ in range(3):
         table.write(pa.table({"k": pa.array([1_000_000, 3_601_000_000], kind)}))
     found = table.scan(where=f"k = {time}").read_all()
     assert found.column("k").cast(pa.int64()).to_pylist() == [3_601_000_000] * 3
-    assert instance.sql(f"SELECT k FROM times WHERE k = {time}").read_all().num_rows == 3
+    assert memory_lake.sql(f"SELECT k FROM times WHERE k = {time}").read_all().num_rows == 3
 
 
 @pytest.mark.parametrize(
@@ -190,10 +185,10 @@ def test_a_time_of_a_predicate_is_in_utc_as_it_is_in_statements(way, instance, t
         ("1970-01-01 00:00:02.5", {"=": [], "<": [1, 2], "<=": [1, 2], ">": [3], ">=": [3]}),
     ],
 )
-def test_a_second_is_compared_exactly_though_parquet_has_none(way, instance, at, wanted):
+def test_a_second_is_compared_exactly_though_parquet_has_none(way, memory_lake, at, wanted):
     """The engine would make of half a second the whole one that a column of seconds can have."""
     kind = pa.timestamp("s")
-    table = instance.create_table("seconds", Schema({"key": kind}, {"sorted": kind}, {"value": kind}))
+    table = memory_lake.create_table("seconds", Schema({"key": kind}, {"sorted": kind}, {"value": kind}))
     table.reader.limits = way
     for _ in range(3):
         table.write(pa.table([pa.array([1, 2, 3], kind)] * 3, names=["key", "sorted", "value"]))
@@ -206,9 +201,9 @@ def test_a_second_is_compared_exactly_though_parquet_has_none(way, instance, at,
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_a_predicate_is_evaluated_over_parts_of_one_file_and_of_several(instance, reverse):
+def test_a_predicate_is_evaluated_over_parts_of_one_file_and_of_several(memory_lake, reverse):
     """Files that overlap are read with their key columns, others without: the predicate waits for rows of both."""
-    table = instance.create_table("parts", Schema({"k": "int64"}, {"s": "int64"}, {"v": "int64", "n": "int64"}))
+    table = memory_lake.create_table("parts", Schema({"k": "int64"}, {"s": "int64"}, {"v": "int64", "n": "int64"}))
     for begin in (0, 100, 200, 200, 300):
         keys = range(begin, begin + 10)
         table.write(pa.table({"k": keys, "s": [0] * 10, "v": keys, "n": [3] * 10}))
@@ -217,9 +212,11 @@ def test_a_predicate_is_evaluated_over_parts_of_one_file_and_of_several(instance
     assert found == sorted([0, 1, 100, 101, 200, 200, 201, 201, 300, 301], reverse=reverse)
 
 
-def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(instance):
+def test_a_predicate_on_the_key_reads_few_pages_of_a_wide_read(memory_lake):
     """The engine prunes by it: of 40 pages one or two are decoded."""
-    table = instance.create_table("wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100})
+    table = memory_lake.create_table(
+        "wide", Schema({"k": "int64"}, values={"v": "string"}), settings={"page_rows": 100}
+    )
     table.write(pa.table({"k": range(4000), "v": ["x" * 50] * 4000}))
     table.reader.limits = ReadLimits(page_rows=-1)
     assert table.scan(where="k = 1234").read_all().num_rows == 1
@@ -255,8 +252,8 @@ def test_keys_may_come_as_tuples_or_anything_arrow(table):
     assert table.get_many([]).equals(SCHEMA.arrow.empty_table())
 
 
-def test_keys_of_one_field_may_be_plain_values_or_an_array(instance):
-    table = instance.create_table("days", Schema({"day": "date32"}, values={"v": "int64"}))
+def test_keys_of_one_field_may_be_plain_values_or_an_array(memory_lake):
+    table = memory_lake.create_table("days", Schema({"day": "date32"}, values={"v": "int64"}))
     days = [dt.date(2020, 1, 1) + dt.timedelta(days=n) for n in range(5)]
     table.write(pa.table({"day": days, "v": range(5)}))
     for given in (days[3:0:-2], pa.array(days[1:4:2]), [(days[1],), days[3]]):
@@ -288,10 +285,10 @@ def test_what_is_no_list_of_keys_is_refused(table, keys, says):
         table.get_many(keys)
 
 
-def test_nested_columns_come_with_many_keys_and_in_samples(instance):
+def test_nested_columns_come_with_many_keys_and_in_samples(memory_lake):
     """Their pages need not end where others do: the row group is read."""
     schema = Schema({"k": "int64"}, values={"tags": pa.list_(pa.string()), "v": "int64"})
-    table = instance.create_table("nested", schema)
+    table = memory_lake.create_table("nested", schema)
     table.write(pa.table({"k": range(100), "tags": [[str(n)] * (n % 3) for n in range(100)], "v": range(100)}))
     found = table.get_many([71, 5, 700])
     assert found.to_pylist() == [{"k": 5, "tags": ["5"] * 2, "v": 5}, {"k": 71, "tags": ["71"] * 2, "v": 71}]
@@ -299,8 +296,8 @@ def test_nested_columns_come_with_many_keys_and_in_samples(instance):
         assert row["tags"] == [str(row["k"])] * (row["k"] % 3)
 
 
-def test_a_field_that_was_added_is_null_and_a_widened_one_is_wide(instance):
-    table = instance.create_table("old", Schema({"k": "int64"}, values={"v": "int32"}))
+def test_a_field_that_was_added_is_null_and_a_widened_one_is_wide(memory_lake):
+    table = memory_lake.create_table("old", Schema({"k": "int64"}, values={"v": "int32"}))
     table.write(pa.table({"k": [1, 2], "v": pa.array([10, 20], pa.int32())}))
     table.alter(lakebed.WidenField("v", "int64"), lakebed.AddField("w", "string"))
     assert table.get_many([2]).to_pylist() == [{"k": 2, "v": 20, "w": None}]
@@ -316,8 +313,8 @@ def test_many_keys_share_the_files_of_partitions_in_batches(table):
 # -- counts and samples ------------------------------------------------------------------------------------------
 
 
-def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(instance, small_summaries):
-    table = instance.create_table("large", Schema({"k": "int64"}, values={"v": "int64"}))
+def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(memory_lake, small_summaries):
+    table = memory_lake.create_table("large", Schema({"k": "int64"}, values={"v": "int64"}))
     table.write(pa.table({"k": range(20_000), "v": range(20_000)}))
     asked = KeyRange((7,), (12_345,))
     assert (table.count(), table.count(asked, exact=True).rows) == (lakebed.Count(20_000, exact=True), 12_338)
@@ -328,8 +325,8 @@ def test_a_range_that_cuts_a_large_file_is_counted_by_its_summary_or_exactly(ins
     assert table.count(KeyRange((5,), (5,))) == lakebed.Count(0, exact=True)
 
 
-def test_a_partition_whose_share_is_an_estimate_is_counted_exactly_on_demand(instance):
-    table = instance.create_table("cut", Schema({"k": "int64"}, values={"v": "int64"}))
+def test_a_partition_whose_share_is_an_estimate_is_counted_exactly_on_demand(memory_lake):
+    table = memory_lake.create_table("cut", Schema({"k": "int64"}, values={"v": "int64"}))
     table.write(pa.table({"k": range(20_000), "v": range(20_000)}))
     table.commit(ProposeSplit({1: (table.schema.codec.encode((1234,)),)}))
     asked = KeyRange((), (1234,))
@@ -339,9 +336,9 @@ def test_a_partition_whose_share_is_an_estimate_is_counted_exactly_on_demand(ins
     assert table.sample(1000, seed=5).num_rows == 1000
 
 
-def test_every_row_is_as_likely_as_any_other(instance):
+def test_every_row_is_as_likely_as_any_other(memory_lake):
     """12 rows in three files and two partitions; 4 of them, 600 times: each about 200 times."""
-    table = instance.create_table("fair", SCHEMA, split_points=[("m",)])
+    table = memory_lake.create_table("fair", SCHEMA, split_points=[("m",)])
     for first, some in enumerate(("azmk", "bymk", "ozzz")):
         table.write(rows(some, 10 * first))
     drawn = [version for seed in range(600) for version in table.sample(4, seed=seed).column("s").to_pylist()]
@@ -406,8 +403,8 @@ def test_a_damaged_page_is_named_by_file_row_group_and_column(tmp_path):
         assert (raised.value.row_group, raised.value.column in SCHEMA.names) == (0, True)
 
 
-def test_a_file_that_vanished_past_the_gc_delay_is_named_with_the_remedy(instance):
-    table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
+def test_a_file_that_vanished_past_the_gc_delay_is_named_with_the_remedy(memory_lake):
+    table = memory_lake.create_table("t", SCHEMA, settings=AT_ONCE)
     table.write(rows("abc"))
     table.write(rows("abd", 10))
     before = in_another_process(table).snapshot()
@@ -451,8 +448,8 @@ def test_a_number_that_does_not_come_is_an_error(table, monkeypatch):
     assert slept
 
 
-def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(instance):
-    table = instance.create_table("t", SCHEMA, settings=AT_ONCE)
+def test_a_reader_that_holds_a_pin_reads_on_over_compactions_and_collections(memory_lake):
+    table = memory_lake.create_table("t", SCHEMA, settings=AT_ONCE)
     table.write(rows("abc"))
     table.write(rows("bcd", 10))
     with table.pin() as held:
@@ -496,9 +493,9 @@ def test_a_stream_is_what_others_take_as_arrow(table):
         assert sum(batch.num_rows for batch in stream) == 12
 
 
-def test_ctrl_c_ends_a_scan_between_batches(instance):
+def test_ctrl_c_ends_a_scan_between_batches(memory_lake):
     """And is not reported as damage."""
-    table = instance.create_table("t", SCHEMA)
+    table = memory_lake.create_table("t", SCHEMA)
     table.write(rows("ab" * 30_000))
 
     def read_on():
@@ -523,9 +520,9 @@ def test_rows_that_do_not_fit_memory_are_turned_by_way_of_disk(tmp_path, monkeyp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_limit_finds_rows_behind_pages_that_only_seem_to_have_some(instance):
+def test_a_limit_finds_rows_behind_pages_that_only_seem_to_have_some(memory_lake):
     """A page in which the first field changes tells nothing of the second: here the first two might have the key."""
-    table = instance.create_table("t", Schema({"k": "string", "n": "int64"}), settings={"page_rows": 100})
+    table = memory_lake.create_table("t", Schema({"k": "string", "n": "int64"}), settings={"page_rows": 100})
     keys = [*(("", n) for n in range(50)), *(("a", n) for n in range(100)), *(("b", n) for n in range(50))]
     table.write(pa.table({"k": [k for k, _ in keys], "n": [n for _, n in keys]}))
     found = table.scan(KeyRange(("a", 90), ("b",)), limit=3).read_all()

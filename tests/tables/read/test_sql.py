@@ -25,11 +25,6 @@ from tests.tables.cases import compact
 FLIGHTS = Schema(row_key={"tailnum": "string", "at": "int64"}, values={"origin": "string", "delay": "int32"})
 
 
-@pytest.fixture
-def lake():
-    return memory_lake()
-
-
 def memory_lake():
     return lakebed.create(f"memory://{random_token()}")
 
@@ -43,8 +38,8 @@ def rows(*records, schema=FLIGHTS):
 
 
 @pytest.fixture
-def flights(lake):
-    table = lake.create_table("flights", FLIGHTS, split_points=["N3"])
+def flights(memory_lake):
+    table = memory_lake.create_table("flights", FLIGHTS, split_points=["N3"])
     table.write(rows(flight("N1", 1, delay=5), flight("N2", 2, "LGA"), flight("N5", 3)))
     table.write(rows(flight("N1", 4, "JFK"), flight("N2", 5), flight("N9", 6, "LGA", -3)))
     return table
@@ -55,8 +50,8 @@ def answer(lake, statement):
 
 
 @pytest.fixture
-def wide(lake):
-    over_files(lake)
+def wide(memory_lake):
+    over_files(memory_lake)
 
 
 def over_files(lake):
@@ -73,8 +68,8 @@ def through(request):
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
-def test_a_query_gives_arrow_rows_of_the_tables_types(lake, flights):
-    found = lake.sql("SELECT * FROM flights WHERE tailnum = 'N1' ORDER BY at")
+def test_a_query_gives_arrow_rows_of_the_tables_types(memory_lake, flights):
+    found = memory_lake.sql("SELECT * FROM flights WHERE tailnum = 'N1' ORDER BY at")
     assert isinstance(found, RowStream)
     assert found.read_all().equals(rows(flight("N1", 1, delay=5), flight("N1", 4, "JFK")))
 
@@ -103,59 +98,61 @@ def test_a_query_gives_arrow_rows_of_the_tables_types(lake, flights):
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("through", ["memory", "files"], indirect=True)
-def test_a_query_is_answered_the_same_from_memory_and_from_files(lake, flights, statement, wanted, through):
-    assert answer(lake, statement) == wanted
+def test_a_query_is_answered_the_same_from_memory_and_from_files(memory_lake, flights, statement, wanted, through):
+    assert answer(memory_lake, statement) == wanted
 
 
-def test_several_tables_are_joined(lake, flights):
-    planes = lake.create_table("planes", Schema(row_key={"tailnum": "string"}, values={"seats": "int64"}))
+def test_several_tables_are_joined(memory_lake, flights):
+    planes = memory_lake.create_table("planes", Schema(row_key={"tailnum": "string"}, values={"seats": "int64"}))
     planes.write(pa.table({"tailnum": ["N1", "N2"], "seats": [50, 180]}))
     found = answer(
-        lake,
+        memory_lake,
         "SELECT at, seats FROM flights JOIN planes ON flights.tailnum = planes.tailnum WHERE seats > 100 ORDER BY at",
     )
     assert found == [{"at": 2, "seats": 180}, {"at": 5, "seats": 180}]
 
 
-def test_names_are_taken_as_they_are_written(lake):
+def test_names_are_taken_as_they_are_written(memory_lake):
     schema = Schema(row_key={"Key": "int64"}, values={"some.value": "int64"})
-    lake.create_table("My-Table", schema).write(pa.table({"Key": [1], "some.value": [2]}))
-    assert answer(lake, 'SELECT Key, "some.value" FROM "My-Table" WHERE Key = 1') == [{"Key": 1, "some.value": 2}]
+    memory_lake.create_table("My-Table", schema).write(pa.table({"Key": [1], "some.value": [2]}))
+    assert answer(memory_lake, 'SELECT Key, "some.value" FROM "My-Table" WHERE Key = 1') == [
+        {"Key": 1, "some.value": 2}
+    ]
     with pytest.raises(UsageError, match=r"No field named key.*My-Table"):
-        lake.sql('SELECT key FROM "My-Table"')
+        memory_lake.sql('SELECT key FROM "My-Table"')
 
 
-def test_rows_that_were_merged_away_or_removed_do_not_come_back(lake, flights, wide):
+def test_rows_that_were_merged_away_or_removed_do_not_come_back(memory_lake, flights, wide):
     flights.remove(KeyRange.prefix("N2"), KeyRange(("N9",), ("N9", 7)))
-    assert answer(lake, "SELECT tailnum, at FROM flights ORDER BY at") == [
+    assert answer(memory_lake, "SELECT tailnum, at FROM flights ORDER BY at") == [
         {"tailnum": "N1", "at": 1}, {"tailnum": "N5", "at": 3}, {"tailnum": "N1", "at": 4},
     ]  # fmt: skip
 
 
-def test_files_of_older_schemas_are_read_as_the_newest_has_their_rows(lake, flights, wide):
+def test_files_of_older_schemas_are_read_as_the_newest_has_their_rows(memory_lake, flights, wide):
     flights.alter(
         lakebed.RenameField("delay", "late"), lakebed.AddField("gate", "string"), lakebed.WidenField("late", "int64")
     )
     flights.write(pa.table({"tailnum": ["N1"], "at": [9], "origin": ["EWR"], "late": [2**40], "gate": ["B1"]}))
-    assert answer(lake, "SELECT at, late, gate FROM flights WHERE tailnum = 'N1' ORDER BY at") == [
+    assert answer(memory_lake, "SELECT at, late, gate FROM flights WHERE tailnum = 'N1' ORDER BY at") == [
         {"at": 1, "late": 5, "gate": None},
         {"at": 4, "late": None, "gate": None},
         {"at": 9, "late": 2**40, "gate": "B1"},
     ]  # fmt: skip
 
 
-def test_seconds_which_parquet_does_not_know_stay_seconds(lake, wide):
-    table = lake.create_table("t", Schema(row_key={"s": "timestamp[s, tz=UTC]"}, values={"v": "int64"}))
+def test_seconds_which_parquet_does_not_know_stay_seconds(memory_lake, wide):
+    table = memory_lake.create_table("t", Schema(row_key={"s": "timestamp[s, tz=UTC]"}, values={"v": "int64"}))
     table.write(pa.table({"s": pa.array([5, 6], pa.timestamp("s", "UTC")), "v": [1, 2]}))
-    found = lake.sql("SELECT s FROM t WHERE s > '1970-01-01T00:00:05Z'").read_all()
+    found = memory_lake.sql("SELECT s FROM t WHERE s > '1970-01-01T00:00:05Z'").read_all()
     assert found.schema.field("s").type == pa.timestamp("s", "UTC")
     assert found.to_pylist() == [{"s": dt.datetime(1970, 1, 1, 0, 0, 6, tzinfo=dt.UTC)}]
 
 
-def test_an_empty_table_has_no_rows(lake):
-    lake.create_table("t", FLIGHTS)
-    assert answer(lake, "SELECT * FROM t") == []
-    assert answer(lake, "SELECT count(*) AS n FROM t WHERE tailnum = 'x'") == [{"n": 0}]
+def test_an_empty_table_has_no_rows(memory_lake):
+    memory_lake.create_table("t", FLIGHTS)
+    assert answer(memory_lake, "SELECT * FROM t") == []
+    assert answer(memory_lake, "SELECT count(*) AS n FROM t WHERE tailnum = 'x'") == [{"n": 0}]
 
 
 def test_a_root_that_the_engine_cannot_read_is_queried_too():
@@ -169,51 +166,51 @@ def test_a_root_that_the_engine_cannot_read_is_queried_too():
 
 
 @pytest.mark.parametrize("through", ["memory", "files"], indirect=True)
-def test_a_table_is_read_as_it_was(lake, flights, through):
+def test_a_table_is_read_as_it_was(memory_lake, flights, through):
     flights.tag("first", 2)
     first = [{"n": 3}]
-    assert answer(lake, "SELECT count(*) AS n FROM flights@2") == first
-    assert answer(lake, 'SELECT count(*) AS n FROM "flights@2"') == first
-    assert answer(lake, "SELECT count(*) AS n FROM flights@first") == first
-    assert answer(lake, "SELECT count(*) AS n FROM flights") == [{"n": 6}]
+    assert answer(memory_lake, "SELECT count(*) AS n FROM flights@2") == first
+    assert answer(memory_lake, 'SELECT count(*) AS n FROM "flights@2"') == first
+    assert answer(memory_lake, "SELECT count(*) AS n FROM flights@first") == first
+    assert answer(memory_lake, "SELECT count(*) AS n FROM flights") == [{"n": 6}]
     new = "SELECT f.at FROM flights f LEFT ANTI JOIN flights@2 b ON f.at = b.at WHERE f.tailnum = 'N1'"
-    assert answer(lake, new) == [{"at": 4}]
+    assert answer(memory_lake, new) == [{"at": 4}]
     for named, column in [("flights@2", '"flights@2".at'), ("flights@2 AS flights", "flights.at")]:
-        assert answer(lake, f"SELECT {column} FROM {named} WHERE tailnum = 'N5'") == [{"at": 3}]
+        assert answer(memory_lake, f"SELECT {column} FROM {named} WHERE tailnum = 'N5'") == [{"at": 3}]
 
 
-def test_a_table_is_read_as_of_a_time(lake, flights):
+def test_a_table_is_read_as_of_a_time(memory_lake, flights):
     moment = dt.datetime.now(dt.UTC).isoformat()
-    assert answer(lake, f'SELECT count(*) AS n FROM "flights@{moment}"') == [{"n": 6}]
+    assert answer(memory_lake, f'SELECT count(*) AS n FROM "flights@{moment}"') == [{"n": 6}]
 
 
-def test_a_moment_that_is_not_there_is_an_error(lake, flights):
+def test_a_moment_that_is_not_there_is_an_error(memory_lake, flights):
     with pytest.raises(NotFoundError, match="version 99 does not exist"):
-        lake.sql("SELECT * FROM flights@99")
+        memory_lake.sql("SELECT * FROM flights@99")
     with pytest.raises(NotFoundError, match="no tag 'x'"):
-        lake.sql("SELECT * FROM flights@x")
+        memory_lake.sql("SELECT * FROM flights@x")
     with pytest.raises(UsageError, match="time zone"):
-        lake.sql('SELECT * FROM "flights@2026-01-31T12:00:00"')
+        memory_lake.sql('SELECT * FROM "flights@2026-01-31T12:00:00"')
 
 
 @pytest.mark.parametrize("name", ["planes", "planes@2", '"planes@2026-01-31T12:00:00Z"'])
-def test_a_table_that_is_not_there_was_not_there_either(lake, flights, name):
+def test_a_table_that_is_not_there_was_not_there_either(memory_lake, flights, name):
     with pytest.raises(NotFoundError, match="no table named 'planes'; the instance's tables: flights"):
-        lake.sql(f"SELECT * FROM {name}")
+        memory_lake.sql(f"SELECT * FROM {name}")
 
 
 @pytest.mark.parametrize("name", ["planes.flights", '"planes".flights@2'])
-def test_tables_are_in_no_other_schema(lake, flights, name):
+def test_tables_are_in_no_other_schema(memory_lake, flights, name):
     with pytest.raises(NotFoundError, match=r"no table named 'planes\.flights"):
-        lake.sql(f"SELECT * FROM {name}")
+        memory_lake.sql(f"SELECT * FROM {name}")
 
 
 @pytest.mark.parametrize(
     "clause", ["AT (VERSION => 2)", "at(tag => 'x')", "AT (TIMESTAMP => '2026-01-31T12:00:00Z') f"]
 )
-def test_the_clause_of_earlier_versions_is_an_error_with_the_name_to_write(lake, flights, clause):
+def test_the_clause_of_earlier_versions_is_an_error_with_the_name_to_write(memory_lake, flights, clause):
     with pytest.raises(UsageError, match='"flights@12", "flights@audited" or "flights@2026-01-31T12:00:00Z"'):
-        lake.sql(f"SELECT * FROM flights {clause}")
+        memory_lake.sql(f"SELECT * FROM flights {clause}")
 
 
 @pytest.mark.parametrize(
@@ -231,7 +228,7 @@ def test_the_clause_of_earlier_versions_is_an_error_with_the_name_to_write(lake,
         ("GROUP BY tail WITH TOTALS", "WITH TOTALS"),
     ],
 )
-def test_a_clause_that_the_engine_would_overlook_is_refused(lake, flights, clause, says):
+def test_a_clause_that_the_engine_would_overlook_is_refused(memory_lake, flights, clause, says):
     for statement in (
         f"SELECT count(*) AS n FROM flights {clause}",
         f"SELECT * FROM (SELECT count(*) AS n FROM flights {clause})",
@@ -239,25 +236,25 @@ def test_a_clause_that_the_engine_would_overlook_is_refused(lake, flights, claus
         f"SELECT * ILIKE 'n' FROM flights {clause}",
     ):
         with pytest.raises(UsageError, match=re.escape(says) if "ILIKE" not in statement else "is not supported"):
-            lake.sql(statement)
+            memory_lake.sql(statement)
     with pytest.raises(UsageError, match=re.escape(says)):
-        lake.create_view_table(
+        memory_lake.create_view_table(
             "v", source="flights", select=f"SELECT tail, count(*) AS n FROM source {clause}", row_key=["tail"]
         )
 
 
 @pytest.mark.parametrize("beside", ["json", "uuid", "int64", "string", "dictionary<string>", "decimal(40, 2)"])
-def test_members_of_structs_are_aggregated_beside_columns_of_every_type(lake, beside):
-    table = lake.create_table("structs", Schema({"k": "int64"}, values={"v": beside, "s": "struct<a: int64>"}))
+def test_members_of_structs_are_aggregated_beside_columns_of_every_type(memory_lake, beside):
+    table = memory_lake.create_table("structs", Schema({"k": "int64"}, values={"v": beside, "s": "struct<a: int64>"}))
     table.write([{"k": k, "s": None if k == 2 else {"a": k % 2}} for k in range(4)])
-    assert answer(lake, "SELECT count(s['a']) AS n, max(s['a']) AS a FROM structs") == [{"n": 3, "a": 1}]
-    grouped = answer(lake, "SELECT s['a'] AS a, count(*) AS n FROM structs GROUP BY s['a'] ORDER BY a")
+    assert answer(memory_lake, "SELECT count(s['a']) AS n, max(s['a']) AS a FROM structs") == [{"n": 3, "a": 1}]
+    grouped = answer(memory_lake, "SELECT s['a'] AS a, count(*) AS n FROM structs GROUP BY s['a'] ORDER BY a")
     assert grouped == [{"a": 0, "n": 1}, {"a": 1, "n": 2}, {"a": None, "n": 1}]
     joined = "SELECT x.k FROM structs x JOIN structs y ON x.s['a'] = y.k ORDER BY 1"
-    assert answer(lake, joined) == [{"k": 0}, {"k": 1}, {"k": 3}]
+    assert answer(memory_lake, joined) == [{"k": 0}, {"k": 1}, {"k": 3}]
 
 
-def test_words_of_clauses_may_be_names_of_queries(lake, flights):
+def test_words_of_clauses_may_be_names_of_queries(memory_lake, flights):
     for statement in (
         "WITH cube AS (SELECT 1 AS a) SELECT a FROM cube",
         "WITH rollup (a) AS (SELECT 1) SELECT a FROM rollup",
@@ -266,12 +263,12 @@ def test_words_of_clauses_may_be_names_of_queries(lake, flights):
         "SELECT count(*) OVER (PARTITION BY 1) AS a",
         "SELECT a FROM (SELECT 1 AS a) WHERE 'x' ILIKE 'X'",
     ):
-        assert answer(lake, statement) == [{"a": 1}]
+        assert answer(memory_lake, statement) == [{"a": 1}]
 
 
-def test_words_in_texts_and_comments_mean_nothing(lake, flights):
+def test_words_in_texts_and_comments_mean_nothing(memory_lake, flights):
     statement = "SELECT 'flights AT (VERSION => 12)' AS a, 'tablesample' AS \"tablesample\" -- TABLESAMPLE"
-    assert answer(lake, statement) == [{"a": "flights AT (VERSION => 12)", "tablesample": "tablesample"}]
+    assert answer(memory_lake, statement) == [{"a": "flights AT (VERSION => 12)", "tablesample": "tablesample"}]
 
 
 # -- what is read -----------------------------------------------------------------------------------------------
@@ -290,12 +287,12 @@ def test_words_in_texts_and_comments_mean_nothing(lake, flights):
     ],
 )
 @pytest.mark.usefixtures("wide")
-def test_files_that_hold_no_key_asked_for_are_not_opened(lake, flights, where, files):
+def test_files_that_hold_no_key_asked_for_are_not_opened(memory_lake, flights, where, files):
     opened = set()
     reader = flights.snapshot().reader
     plain = reader.open
     reader.open = lambda file, *more: opened.add(file.id) or plain(file, *more)
-    lake.sql(f"SELECT * FROM flights WHERE {where}").read_all()
+    memory_lake.sql(f"SELECT * FROM flights WHERE {where}").read_all()
     assert len(opened) == files
 
 
@@ -315,51 +312,51 @@ class Framed:
 
 
 @pytest.fixture
-def framed(lake, flights):
+def framed(memory_lake, flights):
     """The flights, and an engine that reads them."""
     found = Framed(flights.snapshot())
-    return found, SqlEngine(lambda _: found, lake.tables)
+    return found, SqlEngine(lambda _: found, memory_lake.tables)
 
 
-def test_few_rows_are_read_past_the_engine(lake, framed):
+def test_few_rows_are_read_past_the_engine(memory_lake, framed):
     flights, engine = framed
     for asked, count in (("WHERE tailnum = 'N1'", 2), ("LIMIT 3", 3)):
-        assert engine.run(f"SELECT * FROM flights {asked}", lake.sql_pool_bytes()).read_all().num_rows == count
+        assert engine.run(f"SELECT * FROM flights {asked}", memory_lake.sql_pool_bytes()).read_all().num_rows == count
         assert not flights.frames
-    engine.run("SELECT * FROM flights WHERE origin = 'LGA' LIMIT 3", lake.sql_pool_bytes()).close()
+    engine.run("SELECT * FROM flights WHERE origin = 'LGA' LIMIT 3", memory_lake.sql_pool_bytes()).close()
     assert flights.frames == 1
 
 
-def test_few_rows_that_are_large_are_read_as_files(lake, framed):
+def test_few_rows_that_are_large_are_read_as_files(memory_lake, framed):
     flights, engine = framed
     engine.in_memory_bytes = 10
-    found = engine.run("SELECT * FROM flights WHERE tailnum = 'N1'", lake.sql_pool_bytes())
+    found = engine.run("SELECT * FROM flights WHERE tailnum = 'N1'", memory_lake.sql_pool_bytes())
     assert found.read_all().num_rows == 2
     assert flights.frames == 1
 
 
-def test_a_function_of_a_tables_name_is_no_table(lake, flights):
+def test_a_function_of_a_tables_name_is_no_table(memory_lake, flights):
     with pytest.raises(NotFoundError, match="no table named 'planes'"):
-        lake.sql("SELECT * FROM range(3), planes")
+        memory_lake.sql("SELECT * FROM range(3), planes")
 
 
-def test_a_result_streams(lake, flights, wide):
-    with lake.sql("SELECT * FROM flights") as reader:
+def test_a_result_streams(memory_lake, flights, wide):
+    with memory_lake.sql("SELECT * FROM flights") as reader:
         assert reader.read_next_batch().num_rows > 0
 
 
-def test_memory_is_bounded_by_the_setting(lake, flights):
-    lake.set(memory_limit_bytes=64 * 1024 * 1024)
+def test_memory_is_bounded_by_the_setting(memory_lake, flights):
+    memory_lake.set(memory_limit_bytes=64 * 1024 * 1024)
     with pytest.raises(Error, match="memory_limit_bytes"):
-        lake.sql(f"SELECT * FROM (SELECT array_agg(a.value || '{'x' * 1000}') FROM range(200000) a)").read_all()
+        memory_lake.sql(f"SELECT * FROM (SELECT array_agg(a.value || '{'x' * 1000}') FROM range(200000) a)").read_all()
 
 
-def test_threads_do_not_mix_up_their_tables(lake, flights):
-    other = lake.create_table("other", FLIGHTS)
+def test_threads_do_not_mix_up_their_tables(memory_lake, flights):
+    other = memory_lake.create_table("other", FLIGHTS)
     other.write(rows(flight("X", 1)))
 
     def ask(name):
-        return [answer(lake, f"SELECT count(*) AS n FROM {name}")[0]["n"] for _ in range(10)]
+        return [answer(memory_lake, f"SELECT count(*) AS n FROM {name}")[0]["n"] for _ in range(10)]
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(ask, ["flights", "other"] * 2)) == [[6] * 10, [1] * 10] * 2
@@ -385,21 +382,21 @@ def test_threads_do_not_mix_up_their_tables(lake, flights):
         "EXPLAIN ANALYZE INSERT INTO flights VALUES ('a', 1, 'b', 1)",
     ],
 )
-def test_what_does_more_than_read_is_refused(lake, flights, statement):
+def test_what_does_more_than_read_is_refused(memory_lake, flights, statement):
     version = flights.snapshot().version
     with raises(Code.SQL_READ_ONLY):
-        lake.sql(statement).read_all()
+        memory_lake.sql(statement).read_all()
     assert flights.snapshot().version == version
 
 
 @pytest.mark.parametrize(
     "source", ["'/etc/passwd'", "'{path}'", "read_csv('{path}')", "read_parquet('{path}')", '"{path}"']
 )
-def test_files_are_not_read_by_their_names(lake, flights, source, tmp_path):
+def test_files_are_not_read_by_their_names(memory_lake, flights, source, tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("a,b\n1,2\n")
     with raises(Code.SQL_INVALID, Code.TABLE_NOT_FOUND):
-        lake.sql(f"SELECT * FROM {source.format(path=path)}")
+        memory_lake.sql(f"SELECT * FROM {source.format(path=path)}")
 
 
 @pytest.mark.parametrize(
@@ -414,27 +411,27 @@ def test_files_are_not_read_by_their_names(lake, flights, source, tmp_path):
         ("SELECT CAST(origin AS INT) FROM flights", "Cannot cast string"),
     ],
 )
-def test_what_cannot_be_meant_says_what_there_is(lake, flights, statement, message):
+def test_what_cannot_be_meant_says_what_there_is(memory_lake, flights, statement, message):
     with pytest.raises(UsageError, match=message):
-        lake.sql(statement).read_all()
+        memory_lake.sql(statement).read_all()
 
 
-def test_decimals_are_compared_exactly_with_texts_and_parameters(lake):
+def test_decimals_are_compared_exactly_with_texts_and_parameters(memory_lake):
     """As docs/queries.md says; a number with a point is a double, which 7228510.96 is not."""
     price = Decimal("7228510.96")
-    table = lake.create_table("prices", Schema({"k": "decimal(10, 2)"}, {}, {"v": "decimal(10, 2)"}))
+    table = memory_lake.create_table("prices", Schema({"k": "decimal(10, 2)"}, {}, {"v": "decimal(10, 2)"}))
     table.write([{"k": price, "v": price}, {"k": Decimal("1.50"), "v": Decimal("1.50")}])
     for column in ("k", "v"):
-        assert len(answer(lake, f"SELECT * FROM prices WHERE {column} = '7228510.96'")) == 1
-        found = lake.sql(f"SELECT * FROM prices WHERE {column} >= ?", parameters=[price])
+        assert len(answer(memory_lake, f"SELECT * FROM prices WHERE {column} = '7228510.96'")) == 1
+        found = memory_lake.sql(f"SELECT * FROM prices WHERE {column} >= ?", parameters=[price])
         assert found.read_all().num_rows == 1
 
 
-def test_a_table_that_is_not_there_is_named_with_those_that_are(lake, flights):
+def test_a_table_that_is_not_there_is_named_with_those_that_are(memory_lake, flights):
     with pytest.raises(NotFoundError, match="no table named 'planes'; the instance's tables: flights"):
-        lake.sql("SELECT * FROM flights JOIN planes ON true")
+        memory_lake.sql("SELECT * FROM flights JOIN planes ON true")
     with pytest.raises(NotFoundError, match=r"no table named 'other\.flights'"):
-        lake.sql("SELECT * FROM other.flights")
+        memory_lake.sql("SELECT * FROM other.flights")
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 import lakebed
-from lakebed import Latest, Pipeline, Schema, clock
+from lakebed import Latest, Pipeline, Schema
 from lakebed.errors import Code
 from lakebed.jobs.executor import Root
 from lakebed.jobs.tasks import entries_tasks
@@ -41,14 +41,9 @@ class Died(BaseException):
 
 
 @pytest.fixture
-def instance() -> Instance:
-    return lakebed.create(f"memory://{clock.random_token()}")
-
-
-@pytest.fixture
-def table(instance: Instance) -> Table:
-    made = instance.create_table("t", SCHEMA, merge=Latest())
-    instance.create_index("by_a", table="t", on=["a"])
+def table(memory_lake: Instance) -> Table:
+    made = memory_lake.create_table("t", SCHEMA, merge=Latest())
+    memory_lake.create_index("by_a", table="t", on=["a"])
     for number in range(FILES):
         put(made, *(ROWS * number + row for row in range(ROWS)))
     return made
@@ -195,8 +190,8 @@ CASES: tuple[Case, ...] = (
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_an_index_that_is_built_in_parts_has_all_rows(instance, table, case):
-    case(instance, table)
+def test_an_index_that_is_built_in_parts_has_all_rows(memory_lake, table, case):
+    case(memory_lake, table)
 
 
 def _uncovered_by_sequence(state: Any, view: Any) -> Sequence[Any]:
@@ -231,47 +226,52 @@ REFUSED: tuple[tuple[str, Variant, Case], ...] = (
 
 
 @pytest.mark.parametrize(("variant", "case"), [pytest.param(variant, case, id=name) for name, variant, case in REFUSED])
-def test_a_planted_bug_is_refused(instance, table, variant, case):
+def test_a_planted_bug_is_refused(memory_lake, table, variant, case):
     with planted(variant), raises(Code.PROPOSAL_OUTDATED):
-        case(instance, table)
+        case(memory_lake, table)
 
 
 @pytest.mark.parametrize(("variant", "case"), [pytest.param(variant, case, id=name) for name, variant, case in BUGS])
-def test_a_planted_bug_is_found(instance, table, variant, case):
+def test_a_planted_bug_is_found(memory_lake, table, variant, case):
     with planted(variant), pytest.raises((AssertionError, pytest.fail.Exception)):
-        case(instance, table)
+        case(memory_lake, table)
 
 
-def test_an_index_answers_until_it_is_built_anew(instance, table):
-    fed(instance)
+def test_an_index_answers_until_it_is_built_anew(memory_lake, table):
+    fed(memory_lake)
     put(table, 1, a=6)
-    before, objects = entries(instance), sum(1 for _ in instance.storage.list("tables/"))
-    killed(instance, 2, anew=True)
-    assert (entries(instance), keys(table, 6)) == (before, [1])
-    assert sum(1 for _ in instance.storage.list("tables/")) == objects
-    report = fed(instance, anew=True)
-    assert (report.rows_read, report.anew, entries(instance), lacking(instance)) == (before + 1, True, before + 1, 0)
+    before, objects = entries(memory_lake), sum(1 for _ in memory_lake.storage.list("tables/"))
+    killed(memory_lake, 2, anew=True)
+    assert (entries(memory_lake), keys(table, 6)) == (before, [1])
+    assert sum(1 for _ in memory_lake.storage.list("tables/")) == objects
+    report = fed(memory_lake, anew=True)
+    assert (report.rows_read, report.anew, entries(memory_lake), lacking(memory_lake)) == (
+        before + 1,
+        True,
+        before + 1,
+        0,
+    )
     assert (keys(table), keys(table, 6)) == ([0, *ALL[2:]], [1])
 
 
-def test_a_part_that_fails_costs_those_before_it_nothing(instance, table):
+def test_a_part_that_fails_costs_those_before_it_nothing(memory_lake, table):
     damaged = max(table.state().referenced().values(), key=lambda file: file.id)
     name = data_name(table.id, damaged)
-    data = instance.storage.get(name)
+    data = memory_lake.storage.get(name)
     assert data is not None
-    instance.storage.delete([name])
+    memory_lake.storage.delete([name])
     with raises(Code.DATA_FILE_MISSING):
-        feed_index(instance.table("by_a"), table, part_rows=1)
-    instance.storage.create(name, data)
-    assert feed_index(instance.table("by_a"), table, part_rows=1).rows_read == ROWS
-    assert (entries(instance), keys(table)) == (FILES * ROWS, ALL)
+        feed_index(memory_lake.table("by_a"), table, part_rows=1)
+    memory_lake.storage.create(name, data)
+    assert feed_index(memory_lake.table("by_a"), table, part_rows=1).rows_read == ROWS
+    assert (entries(memory_lake), keys(table)) == (FILES * ROWS, ALL)
 
 
 @pytest.mark.parametrize("anew", [False, True])
-def test_parts_are_tasks_of_an_executor(instance, table, anew):
-    index = instance.table("by_a")
-    with Pipeline(instance, launcher="this-thread") as pipeline:
-        workers = Workers(entries_tasks(pipeline.executor, Root(instance.url)), lambda: 2)
+def test_parts_are_tasks_of_an_executor(memory_lake, table, anew):
+    index = memory_lake.table("by_a")
+    with Pipeline(memory_lake, launcher="this-thread") as pipeline:
+        workers = Workers(entries_tasks(pipeline.executor, Root(memory_lake.url)), lambda: 2)
         report = feed_index(index, table, anew=anew, workers=workers, part_rows=2 * ROWS)
         assert (report.rows_read, keys(table)) == (FILES * ROWS, ALL)
         put(table, 100)

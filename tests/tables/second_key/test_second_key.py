@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import Aggregate, First, KeyRange, Latest, Pipeline, Schema, clock
+from lakebed import Aggregate, First, KeyRange, Latest, Pipeline, Schema
 from lakebed.errors import Code
 from lakebed.files.parquet.read_cache import READ_CACHE
 from lakebed.model.row_filters import SetFilter
@@ -32,15 +32,10 @@ SCHEMA = Schema({"k": "int64"}, values={"a": "int32", "b": "string"})
 
 
 @pytest.fixture
-def instance() -> Instance:
-    return lakebed.create(f"memory://{clock.random_token()}")
-
-
-@pytest.fixture
-def table(instance: Instance) -> Table:
-    made = instance.create_table("t", SCHEMA, merge=Latest())
-    instance.create_index("by_a", table="t", on=["a"])
-    instance.create_index("by_b_a", table="t", on=["b", "a"])
+def table(memory_lake: Instance) -> Table:
+    made = memory_lake.create_table("t", SCHEMA, merge=Latest())
+    memory_lake.create_index("by_a", table="t", on=["a"])
+    memory_lake.create_index("by_b_a", table="t", on=["b", "a"])
     return made
 
 
@@ -204,8 +199,8 @@ CASES: tuple[Case, ...] = (
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_rows_are_those_with_the_values(instance, table, case):
-    case(instance, table)
+def test_rows_are_those_with_the_values(memory_lake, table, case):
+    case(memory_lake, table)
 
 
 def _uncovered_by_sequence(state: Any, view: Any) -> Sequence[Any]:
@@ -253,12 +248,12 @@ BUGS: tuple[tuple[str, Variant, Case], ...] = (
 
 
 @pytest.mark.parametrize(("variant", "case"), [pytest.param(variant, case, id=name) for name, variant, case in BUGS])
-def test_a_planted_bug_is_found(instance, table, variant, case):
+def test_a_planted_bug_is_found(memory_lake, table, variant, case):
     with planted(variant), pytest.raises(AssertionError):
-        case(instance, table)
+        case(memory_lake, table)
 
 
-def test_values_that_no_read_takes_are_refused_with_the_remedy(instance, table):
+def test_values_that_no_read_takes_are_refused_with_the_remedy(memory_lake, table):
     put(table, (1, 5, "x"))
     for code, by in (
         (Code.ARGUMENT_INVALID, {}),
@@ -271,23 +266,23 @@ def test_values_that_no_read_takes_are_refused_with_the_remedy(instance, table):
     ):
         with raises(code):
             table.get(by=by)
-    index = instance.table("by_a")
+    index = memory_lake.table("by_a")
     for read in (lambda: index.get(5, 1), index.scan, index.count, lambda: index.at(1), index.snapshot):
         with raises(Code.INDEX_NOT_READ):
             read()
     with raises(Code.INDEX_NOT_READ):
-        instance.sql("SELECT * FROM by_a")
+        memory_lake.sql("SELECT * FROM by_a")
     with raises(Code.INDEX_NOT_READ):
-        instance.create_view_table("of_index", source="by_a", select="SELECT a, k FROM source", row_key=["a"])
-    listed = instance.sql("SELECT DISTINCT table_name FROM information_schema.columns").read_all().to_pylist()
+        memory_lake.create_view_table("of_index", source="by_a", select="SELECT a, k FROM source", row_key=["a"])
+    listed = memory_lake.sql("SELECT DISTINCT table_name FROM information_schema.columns").read_all().to_pylist()
     assert listed == [{"table_name": "t"}]
     with raises(Code.VIEW_READ_ONLY):
-        instance.table("by_a").write(pa.table({"a": [1], "k": [1]}))
+        memory_lake.table("by_a").write(pa.table({"a": [1], "k": [1]}))
 
 
-def test_an_index_that_would_be_wrong_is_refused(instance, table):
-    sums = instance.create_table("sums", SCHEMA, merge=Aggregate({"a": "sum", "b": "last"}))
-    nested = instance.create_table("nested", Schema({"k": "int64"}, values={"l": pa.list_(pa.int64())}))
+def test_an_index_that_would_be_wrong_is_refused(memory_lake, table):
+    sums = memory_lake.create_table("sums", SCHEMA, merge=Aggregate({"a": "sum", "b": "last"}))
+    nested = memory_lake.create_table("nested", Schema({"k": "int64"}, values={"l": pa.list_(pa.int64())}))
     for code, name, on in (
         (Code.INDEX_UNFIT, sums.name, ["a"]),
         (Code.INDEX_UNFIT, nested.name, ["l"]),
@@ -297,27 +292,27 @@ def test_an_index_that_would_be_wrong_is_refused(instance, table):
         (Code.ARGUMENT_INVALID, "t", "a"),
     ):
         with raises(code):
-            instance.create_index("new", table=name, on=on)
+            memory_lake.create_index("new", table=name, on=on)
     with raises(Code.ARGUMENT_INVALID):
-        instance.create_index("new", table="t", on=["b"], include=["a"])
-    assert "new" not in instance.tables()
+        memory_lake.create_index("new", table="t", on=["b"], include=["a"])
+    assert "new" not in memory_lake.tables()
     for change in (DropField("a"), WidenField("a", "int64")):
         with raises(Code.INDEX_UNFIT):
             table.alter(change)
 
 
-def test_a_field_that_is_renamed_is_found_by_its_new_name(instance, table):
+def test_a_field_that_is_renamed_is_found_by_its_new_name(memory_lake, table):
     put(table, (1, 5, "x"))
     table.alter(RenameField("a", "n"), AddField("a", "int32"))
-    fed(instance)
+    fed(memory_lake)
     assert keys(table, n=5) == [1]
     with raises(Code.ARGUMENT_INVALID):
         table.get(by={"a": 5})
 
 
-def test_rows_without_entries_are_decoded_once(instance, table):
+def test_rows_without_entries_are_decoded_once(memory_lake, table):
     put(table, (1, 5, "x"), (2, 6, "y"))
-    fed(instance, "by_a")
+    fed(memory_lake, "by_a")
     put(table, (3, 5, "x"))
     assert keys(table, a=5) == [1, 3]
     before = READ_CACHE.stats().rows
@@ -330,11 +325,11 @@ def test_rows_without_entries_are_decoded_once(instance, table):
     assert keys(table, n=5) == [1, 3]
 
 
-def test_late_rows_are_kept_within_a_bound_of_decoded_bytes(instance):
+def test_late_rows_are_kept_within_a_bound_of_decoded_bytes(memory_lake):
     """The same long text in all rows of a file takes few bytes there, and many once it is decoded."""
-    table = instance.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
-    instance.create_index("by_b", table="t", on=["b"])
-    fed(instance, "by_b")
+    table = memory_lake.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
+    memory_lake.create_index("by_b", table="t", on=["b"])
+    fed(memory_lake, "by_b")
     table.write(pa.table({"k": range(1000), "b": ["b" * 10_000] * 1000}))
     assert sum(file.size_bytes for file in table.state().referenced().values()) < 100_000
     table.reader.limits = ReadLimits(kept_rows_bytes=1_000_000)
@@ -343,69 +338,69 @@ def test_late_rows_are_kept_within_a_bound_of_decoded_bytes(instance):
     assert all(size_bytes <= 1_000_000 for _, size_bytes in kept)
 
 
-def test_long_texts_are_compared_whole(instance):
-    table = instance.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
-    instance.create_index("by_b", table="t", on=["b"])
+def test_long_texts_are_compared_whole(memory_lake):
+    table = memory_lake.create_table("t", Schema({"k": "int64"}, values={"b": "string"}), merge=First())
+    memory_lake.create_index("by_b", table="t", on=["b"])
     long = "é" * TEXT_BYTES_MAX
     table.write(pa.table({"k": [1, 2, 3], "b": [long + "a", long + "b", "short"]}))
-    fed(instance, "by_b")
+    fed(memory_lake, "by_b")
     assert (keys(table, b=long + "a"), keys(table, b=long), keys(table, b="short")) == ([1], [], [3])
 
 
-def test_floats_are_equal_as_keys_are(instance):
-    table = instance.create_table("t", Schema({"k": "int64"}, values={"x": "double"}))
-    instance.create_index("by_x", table="t", on=["x"])
+def test_floats_are_equal_as_keys_are(memory_lake):
+    table = memory_lake.create_table("t", Schema({"k": "int64"}, values={"x": "double"}))
+    memory_lake.create_index("by_x", table="t", on=["x"])
     table.write(pa.table({"k": [1, 2, 3, 4], "x": [0.0, -0.0, float("nan"), None]}))
     for _ in range(2):
         assert [row["k"] for row in table.get(by={"x": 0.0}).to_pylist()] == [1, 2]
         assert [row["k"] for row in table.get(by={"x": float("nan")}).to_pylist()] == [3]
-        fed(instance, "by_x")
+        fed(memory_lake, "by_x")
 
 
-def test_an_index_goes_with_its_table_and_leaves_it(instance, table):
-    assert instance.indexes("t") == {"by_a": ["a"], "by_b_a": ["b", "a"]}
-    instance.drop_index("by_a")
-    assert instance.indexes("t") == {"by_b_a": ["b", "a"]}
+def test_an_index_goes_with_its_table_and_leaves_it(memory_lake, table):
+    assert memory_lake.indexes("t") == {"by_a": ["a"], "by_b_a": ["b", "a"]}
+    memory_lake.drop_index("by_a")
+    assert memory_lake.indexes("t") == {"by_b_a": ["b", "a"]}
     with raises(Code.ARGUMENT_INVALID):
-        instance.drop_index("t")
-    instance.drop_table("t")
-    assert instance.tables() == []
+        memory_lake.drop_index("t")
+    memory_lake.drop_table("t")
+    assert memory_lake.tables() == []
 
 
-def test_what_was_erased_is_in_an_index_until_it_is_built_anew(instance, table):
+def test_what_was_erased_is_in_an_index_until_it_is_built_anew(memory_lake, table):
     put(table, (1, 5, "x"), (2, 6, "y"))
-    fed(instance)
+    fed(memory_lake)
     rewritten(table, delete_where="k = 1")
-    pipeline = Pipeline(instance, launcher="this-thread")
+    pipeline = Pipeline(memory_lake, launcher="this-thread")
     assert any("indexes" in text for text in pipeline.erase_report("t", where="k = 1").not_searched)
     assert [place.rows for place in pipeline.erase_report("by_a", where="k = 1").places if place.rows] == [1]
-    fed(instance, anew=True)
+    fed(memory_lake, anew=True)
     found = pipeline.erase_report("by_a", where="k = 1").places
     assert {place.live_rows for place in found} == {0}
 
 
-def test_many_outdated_entries_have_an_index_built_anew(instance, table):
+def test_many_outdated_entries_have_an_index_built_anew(memory_lake, table):
     put(table, *[(k, k, "x") for k in range(4)])
-    fed(instance, "by_a")
+    fed(memory_lake, "by_a")
     variant = instead(index_feed, "STALE_ROWS", 3)
     with planted(variant):
         for turn in range(1, 4):
             put(table, *[(k, 10 * turn + k, "x") for k in range(4)])
             compact(table)
-            fed(instance, "by_a")
-    entries = sum(file.rows for file in instance.table("by_a").state().referenced().values())
+            fed(memory_lake, "by_a")
+    entries = sum(file.rows for file in memory_lake.table("by_a").state().referenced().values())
     assert entries <= 4 * 1.5 + 3
     assert keys(table, a=31) == [1]
 
 
-def test_predicates_that_need_a_value_use_the_index(instance):
-    table = instance.create_table("t", SCHEMA, merge=Latest())
-    instance.create_index("by_a", table="t", on=["a"])
+def test_predicates_that_need_a_value_use_the_index(memory_lake):
+    table = memory_lake.create_table("t", SCHEMA, merge=Latest())
+    memory_lake.create_index("by_a", table="t", on=["a"])
     rows = 5_000
     table.write(
         pa.table({"k": range(rows), "a": pa.array([k % 500 for k in range(rows)], pa.int32()), "b": ["x"] * rows})
     )
-    fed(instance, "by_a")
+    fed(memory_lake, "by_a")
     table.write(pa.table({"k": [7, rows], "a": pa.array([8, 7], pa.int32()), "b": ["new", "new"]}))
     of_7 = [*range(507, rows, 500), rows]
     of_7_or_8 = sorted([7, *of_7, *range(8, rows, 500)])
@@ -417,7 +412,7 @@ def test_predicates_that_need_a_value_use_the_index(instance):
         ("a = 7 AND k = 1", []),
     ):
         assert [row["k"] for row in table.scan(where=where, columns=["k"]).read_all().to_pylist()] == wanted
-        assert sorted(instance.sql(f"SELECT k FROM t WHERE {where}").read_all()["k"].to_pylist()) == wanted
+        assert sorted(memory_lake.sql(f"SELECT k FROM t WHERE {where}").read_all()["k"].to_pylist()) == wanted
         explained = table.explain(where=where)
         assert explained.keys_by_index is not None
         assert f"{explained.keys_by_index:,} keys that may have such rows" in str(explained)
@@ -447,11 +442,11 @@ def test_an_index_whose_files_were_collected_meanwhile_is_read_again(tmp_path):
     assert keys(reader, a=5) == [1, 2]
 
 
-def test_an_index_has_no_filter_and_no_index(instance, table):
+def test_an_index_has_no_filter_and_no_index(memory_lake, table):
     with raises(Code.FILTER_CHANGE_REJECTED):
-        instance.table("by_a").alter(SetFilter("a > 3"))
+        memory_lake.table("by_a").alter(SetFilter("a > 3"))
     with raises(Code.INDEX_UNFIT):
-        instance.create_index("of_it", table="by_a", on=["a"])
+        memory_lake.create_index("of_it", table="by_a", on=["a"])
 
 
 def test_a_table_with_a_damaged_log_and_its_index_can_be_dropped(tmp_path):

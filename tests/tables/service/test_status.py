@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pyarrow as pa
-import pytest
 
 import lakebed
 from lakebed import Schema
@@ -15,16 +12,11 @@ from lakebed.server.service.status import SparkState
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
 
 
-@pytest.fixture
-def instance(tmp_path: Path) -> lakebed.Instance:
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-def test_the_status_has_what_a_table_holds_and_what_is_due(instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA, split_points=["m"])
+def test_the_status_has_what_a_table_holds_and_what_is_due(lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA, split_points=["m"])
     for _ in range(5):
         table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
-    with Service(instance) as service:
+    with Service(lake) as service:
         status = service.status()
     found = status.table("flights")
     assert found is not None
@@ -35,25 +27,25 @@ def test_the_status_has_what_a_table_holds_and_what_is_due(instance: lakebed.Ins
     assert status.table("fares") is None
 
 
-def test_the_status_has_the_files_without_references(instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA)
+def test_the_status_has_the_files_without_references(lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA)
     for _ in range(2):
         table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
     size = sum(file.size_bytes for file in table.state().referenced().values())
-    lakebed.Pipeline(instance, launcher="this-thread").compact(table, strategy="full")
-    with Service(instance) as service:
+    lakebed.Pipeline(lake, launcher="this-thread").compact(table, strategy="full")
+    with Service(lake) as service:
         found = service.status().table("flights")
     assert found is not None
     assert (found.files, found.unreferenced_files, found.unreferenced_bytes) == (1, 2, size)
-    status = lakebed.status(instance)
+    status = lakebed.status(lake)
     assert status.to_arrow().column("unreferenced_bytes").to_pylist() == [size]
 
 
-def test_nothing_is_due_to_compaction_in_a_table_that_is_offline(instance: lakebed.Instance) -> None:
-    table = instance.create_table("flights", SCHEMA, online=False)
+def test_nothing_is_due_to_compaction_in_a_table_that_is_offline(lake: lakebed.Instance) -> None:
+    table = lake.create_table("flights", SCHEMA, online=False)
     for _ in range(3):
         table.write(pa.table({"key": ["a", "b"], "value": [1, 2]}))
-    with Service(instance) as service:
+    with Service(lake) as service:
         found = service.status().table("flights")
     assert found is not None
     assert not found.online

@@ -18,13 +18,8 @@ from tests.spark.cases import SCHEMA, multiset, rows
 
 
 @pytest.fixture
-def instance(tmp_path):
-    return lakebed.create(tmp_path / "lake")
-
-
-@pytest.fixture
-def table(instance):
-    return instance.create_table("t", SCHEMA, split_points=["b"], settings={"history_s": 0})
+def table(lake):
+    return lake.create_table("t", SCHEMA, split_points=["b"], settings={"history_s": 0})
 
 
 def source(table, **options):
@@ -162,7 +157,7 @@ def test_a_checkpoint_older_than_the_log_is_refused_with_the_numbers_that_are_ke
         reader.partitions(begin, reader.latestOffset(begin, ReadAllAvailable()))
 
 
-def test_files_that_are_collected_before_they_are_read_are_an_error_and_not_fewer_rows(table, instance, tmp_path):
+def test_files_that_are_collected_before_they_are_read_are_an_error_and_not_fewer_rows(table, lake, tmp_path):
     for seed in range(2):
         table.write(rows(seed, 10))
     reader = stream(table)
@@ -173,10 +168,10 @@ def test_files_that_are_collected_before_they_are_read_are_an_error_and_not_fewe
         batch(reader, begin, reader.latestOffset(begin, ReadAllAvailable()))
 
 
-def test_a_checkpoint_of_another_table_of_that_name_is_refused(table, instance):
+def test_a_checkpoint_of_another_table_of_that_name_is_refused(table, lake):
     begin = stream(table).initialOffset()
-    instance.drop_table("t")
-    other = instance.create_table("t", SCHEMA)
+    lake.drop_table("t")
+    other = lake.create_table("t", SCHEMA)
     with pytest.raises(NotFoundError, match="the checkpoint is of a table with the id"):
         stream(other).latestOffset(begin, ReadAllAvailable())
 
@@ -272,8 +267,8 @@ def changes_of_one(reader, begin):
     return [row for one in reader.read(part) for row in one.to_pylist()]
 
 
-def test_a_table_that_merges_rows_streams_its_changes_only(instance):
-    table = instance.create_table("m", SCHEMA, merge=lakebed.Latest())
+def test_a_table_that_merges_rows_streams_its_changes_only(lake):
+    table = lake.create_table("m", SCHEMA, merge=lakebed.Latest())
     with pytest.raises(UsageError, match="option changes"):
         stream(table).initialOffset()
     for seed in range(3):
@@ -349,12 +344,12 @@ def test_other_rows_under_the_number_of_a_batch_that_was_added_are_refused(table
     assert multiset(table.scan().read_all()) == multiset(first)
 
 
-def test_a_batch_of_a_table_that_was_dropped_is_not_added_to_one_that_has_its_name(table, instance):
+def test_a_batch_of_a_table_that_was_dropped_is_not_added_to_one_that_has_its_name(table, lake):
     spark = spark_columns.spark_schema(SCHEMA, SCHEMA.names)
     writer = source(table, checkpointLocation="/somewhere").streamWriter(spark, overwrite=False)
     sent = writer.write(iter(rows(1, 30).cast(spark_columns.arrow_of(spark)).to_batches()))
-    instance.drop_table("t")
-    other = instance.create_table("t", SCHEMA)
+    lake.drop_table("t")
+    other = lake.create_table("t", SCHEMA)
     with pytest.raises(NotFoundError, match="it was dropped"):
         writer.commit([Sent(sent.files, "q")], 0)
     assert other.to_arrow().num_rows == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -18,16 +17,10 @@ BROWSER = {"accept": "text/html,application/xhtml+xml;q=0.9,*/*;q=0.8"}
 
 
 @pytest.fixture
-def instance(tmp_path: Path) -> Instance:
-    """An instance on local disk without tables."""
-    return lakebed.create(str(tmp_path / "lake"))
-
-
-@pytest.fixture
-def stations(instance: Instance) -> lakebed.Table:
+def stations(lake: Instance) -> lakebed.Table:
     """A table of three partitions with two runs and keys of text."""
     schema = lakebed.Schema({"id": "string"}, {"at": "int64"}, {"reading": "float64"})
-    table = instance.create_table("stations", schema, split_points=["g", "p"])
+    table = lake.create_table("stations", schema, split_points=["g", "p"])
     for at in (1, 2):
         ids = ["alpha", "gamma", "omega"]
         table.write(pa.table({"id": ids, "at": [at] * 3, "reading": [0.5, None, 2.5]}))
@@ -35,9 +28,9 @@ def stations(instance: Instance) -> lakebed.Table:
 
 
 @pytest.fixture
-def browser(instance: Instance) -> Iterator[TestClient]:
+def browser(lake: Instance) -> Iterator[TestClient]:
     """What asks for pages as a browser does."""
     # A service that was not started looks at the tables whenever it is asked for its status.
-    with TestClient(make_app(Service(instance, maintain=False))) as client:
+    with TestClient(make_app(Service(lake, maintain=False))) as client:
         client.headers.update(BROWSER)
         yield client

@@ -72,13 +72,13 @@ def test_a_scale_without_a_difference_has_one_colour():
     assert [(scale.least, scale.most) for scale in scales] == [(0, 8), (0, 20), (10**15, 10**15)]
 
 
-def test_the_newest_file_of_a_partition_is_the_same_from_a_checkpoint(instance, stations):
+def test_the_newest_file_of_a_partition_is_the_same_from_a_checkpoint(lake, stations):
     expected = newest_files(stations.state())
     assert set(expected) == {1, 2}
     for _ in range(70):
         stations.write(pa.table({"id": ["zulu"], "at": [1], "reading": [1.0]}))
     stations.log.wait_for_checkpoint()
-    reopened = lakebed.open(instance.url).table("stations").state()
+    reopened = lakebed.open(lake.url).table("stations").state()
     assert reopened.references.base
     found = newest_files(reopened)
     assert {partition: found[partition] for partition in expected} == expected

@@ -17,8 +17,8 @@ from lakebed.server.web.pages.page_memory import ENTRIES_MAX, ROWS_KEPT, RecentC
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 
 
-def test_all_logs_are_one_newest_first(browser, instance, stations):
-    other = instance.create_table("other", lakebed.Schema({"id": "string"}))
+def test_all_logs_are_one_newest_first(browser, lake, stations):
+    other = lake.create_table("other", lakebed.Schema({"id": "string"}))
     other.write(pa.table({"id": ["a"]}))
     page = browser.get("/log")
     assert 'href="/tables/other"' in page.text
@@ -78,10 +78,10 @@ def test_pages_of_all_logs_have_each_transaction_once(size):
     assert sorted(seen) == sorted((name, place) for name in logs for place in range(ROWS_KEPT))
 
 
-def test_a_log_that_is_longer_than_is_read_is_counted_to_there(instance, stations):
+def test_a_log_that_is_longer_than_is_read_is_counted_to_there(lake, stations):
     for number in range(ENTRIES_MAX):
         stations.set(split_rows=1000 + number)
-    recent = RecentCommits(instance.unnamed(stations.id))
+    recent = RecentCommits(lake.unnamed(stations.id))
     recent.read_on(stations.version, stations.history_rows(1).__next__().time)
     assert recent.cut
     assert sum(minute.commits for minute in recent.minutes.values()) == ENTRIES_MAX

@@ -48,8 +48,8 @@ def test_throughput_counts_the_commits_of_the_log(browser, stations):
     assert (commits["total"], rows["total"]) == (3, 6)
 
 
-def test_throughput_counts_each_commit_once(instance, stations):
-    activity = Activity(instance)
+def test_throughput_counts_each_commit_once(lake, stations):
+    activity = Activity(lake)
     known = [TableStatus(stations.id, "stations", online=True, version=version) for version in (2, 3)]
     for one in known:
         activity.recent([one], 10)
@@ -143,10 +143,10 @@ def test_what_a_request_says_is_escaped(browser, stations):
     assert "&lt;script&gt;" in page
 
 
-def test_a_principal_sees_the_tables_that_it_may_read_whole(instance, stations):
+def test_a_principal_sees_the_tables_that_it_may_read_whole(lake, stations):
     schema = lakebed.Schema({"id": "string"})
-    instance.create_table("hidden", schema)
-    instance.create_table("partly", schema)
+    lake.create_table("hidden", schema)
+    lake.create_table("partly", schema)
     roles = (
         Role("some", Permission.READ, frozenset({"stations"})),
         Role("part", Permission.READ, frozenset({"partly"}), where="id > 'm'"),
@@ -156,7 +156,7 @@ def test_a_principal_sees_the_tables_that_it_may_read_whole(instance, stations):
         def authenticate(self, _: str | None) -> Principal:
             return Principal("ann", roles)
 
-    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
+    with TestClient(make_app(Service(lake, maintain=False), FakeAuthenticator())) as client:
         twin = client.get("/index.json").json()
     assert [one["status"]["name"] for one in twin["tables"]] == ["stations"]
     assert twin["totals"]["tables"] == 1
