@@ -148,3 +148,27 @@ def test_an_endpoint_where_nothing_listens_is_to_be_checked(bucket: str, doctor:
     fault = doctor(bucket, endpoint_url="http://127.0.0.1:1")["permission to list"]
     assert fault["code"] == "store_unavailable"
     assert "check its endpoint and the network" in fault["found"]
+
+
+MISTAKES = {
+    ("403 Forbidden", "InvalidAccessKeyId"): "credentials",
+    ("403 Forbidden", "SignatureDoesNotMatch"): "credentials",
+    ("403 Forbidden", "AccessDenied"): "permission",
+    ("403 Forbidden", "RequestTimeTooSkewed"): "clock",
+    ("400 Bad Request", "AuthorizationHeaderMalformed"): "region",
+    ("404 Not Found", "NoSuchBucket"): "bucket",
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: mistake[1])
+@pytest.mark.parametrize("command", ["table list", "get t 1", "init"])
+def test_a_mistake_on_s3_is_named_at_once_and_not_tried_again(
+    s3_server: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], command: str, mistake: tuple[str, str]
+) -> None:
+    """Retries wait, up to a minute in all. What has to be corrected is not tried again: the error comes in seconds."""
+    s3_server.spoil = lambda _: answer(*mistake)
+    s3_server.requests.clear()
+    words = [word for name, value in s3_server.storage_options.items() for word in ("--option", f"{name}={value}")]
+    assert main(["--instance", bucket, *words, *command.split()]) == 5
+    assert MISTAKES[mistake] in capsys.readouterr().err
+    assert len(s3_server.requests) <= 4
