@@ -180,7 +180,11 @@ def _aggregated(one: Change, other: Change) -> Change:
 WAYS = ("pages", "engine", "levels", "slices")
 
 
+CONTESTED = {"contested_rows_min": 0, "rows_a_contested_key": 0}
+"""Limits with which an engine joins the large files of every part without the keys of the small ones."""
+
 SMALL_SLICES = ReadLimits(
+    **CONTESTED,
     page_rows=-1,
     narrowed_rows=0,
     narrowed_bytes=0,
@@ -190,7 +194,7 @@ SMALL_SLICES = ReadLimits(
     scan_first_rows=1,
 )
 LIMITS = {
-    "pages": ReadLimits(last_slice_bytes=100, narrowed_rows=0, narrowed_bytes=0),
+    "pages": ReadLimits(**CONTESTED, last_slice_bytes=100, narrowed_rows=0, narrowed_bytes=0),
     "levels": structs.replace(SMALL_SLICES, fan_in=1),
 }
 

@@ -48,6 +48,7 @@ from lakebed.engine.datafusion import (
     typed,
     url,
 )
+from lakebed.engine.key_joins import with_keys
 from lakebed.files.parquet.footer import Footer, RowGroup
 from lakebed.files.parquet.open_files import LocalCopy, OpenFile, OpenFiles
 from lakebed.files.parquet.pages import PagedFile
@@ -163,14 +164,24 @@ class ScanEngine:
     def frame(self, files: Sequence[OpenFile], condition: Expr | None, request: ReadRequest) -> DataFrame:
         """Return the rows of the files for which the condition and the predicate are true, in order."""
         # Selected below the filter, so that the scan reads these and no others.
-        needed = request.fields(with_keys=condition is not None or len(files) > 1)
+        narrowed = condition is not None or request.contested is not None
+        needed = request.fields(with_keys=narrowed or len(files) > 1)
         scans = [self._scan(opened, request.schema, _batch_rows(files)) for opened in files]
         pairs = zip(files, scans, strict=True)
         frames = [scan.select(*self._read_as(needed, opened, request.schema)) for opened, scan in pairs]
+        if request.contested is not None:
+            frames = [self._contested(frame, one, request) for frame, one in zip(frames, files, strict=True)]
         by_arrival = not request.merge.keeps_all
         union = ordered(frames, request.schema, condition, request.where, by_arrival=by_arrival)
         rows = union.select(*(self._column(name) for name in dict.fromkeys(request.names)))
         return rows if request.limit is None else rows.limit(request.limit)
+
+    def _contested(self, rows: DataFrame, opened: OpenFile, request: ReadRequest) -> DataFrame:
+        """Return the rows with contested keys of a file that has many others."""
+        assert request.contested is not None
+        if opened.file.rows <= request.contested.num_rows:
+            return rows
+        return with_keys(rows, request.contested, self._context(_BATCH_ROWS[0]))
 
     def _read_as(
         self,

@@ -5,7 +5,12 @@ rows are live are filtered by conditions on the key. Overlapping files of a tabl
 merged copy. The engine treats a missing file as empty, so whatever runs a frame must call :func:`check_found` with the
 physical plan.
 
-Core types: :class:`Frame`. Errors: as :meth:`lakebed.read.rows.reader.Reader.scan`.
+*Contested keys.* A table under upserts has large files, and small ones whose keys lie anywhere between theirs. A row of
+a large file counts as it is, unless another file of the part has its key. So the large files are read without the keys
+of the small ones, and only rows of these contested keys are merged (:class:`Contest`). Keys of floats are left to the
+merge, because a join may take others for equal than Lakebed; a merge mode that may drop a row by itself sees each row.
+
+Core types: :class:`Frame`, :class:`Contest`. Errors: as :meth:`lakebed.read.rows.reader.Reader.scan`.
 
 Rule: import this module where it is needed. It imports DataFusion, which takes a good part of a second.
 """
@@ -19,24 +24,28 @@ from operator import or_
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+import pyarrow as pa
 from datafusion import DataFrame, Expr, SessionContext, lit
 from datafusion.catalog import Table
 from msgspec.structs import replace
 
 from lakebed.engine.datafusion import inside
+from lakebed.engine.key_joins import with_keys, without_keys
 from lakebed.files.parquet.open_files import LocalCopy, OpenFile
-from lakebed.model.arrays import empty_table
+from lakebed.model.arrays import empty_table, plain
 from lakebed.model.checks import check_method, check_text
+from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.schema import Schema
 from lakebed.model.state.visibility import EVERY_ROW
 from lakebed.read.rows.merged_copy import merged_copy
-from lakebed.read.rows.plan import LiveFile, divided, inside_of, live_files
+from lakebed.read.rows.plan import RANGES_MIN, LiveFile, divided, inside_of, live_files
 from lakebed.read.rows.visible_rows import visible_where
 
 if TYPE_CHECKING:
     from lakebed.model.files import DataFile
-    from lakebed.read.rows.plan import QueryPlan
+    from lakebed.read.rows.plan import PartitionQuery, QueryPlan
     from lakebed.read.rows.reader import Reader
+    from lakebed.read.rows.request import ReadLimits
 
 _frames: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
 """Frames registered with a caller's context: local copies of their files are deleted with the context."""
@@ -46,17 +55,88 @@ _frames: WeakKeyDictionary[SessionContext, list[Frame]] = WeakKeyDictionary()
 class Frame:
     """A frame, and the files that it reads. Local copies among them exist as long as this value.
 
-    ``merged`` has the rows of overlapping files, if the table merges rows.
+    ``merged`` have the rows of overlapping files, if the table merges rows.
     """
 
     rows: DataFrame
     opened: tuple[OpenFile, ...]
-    merged: LocalCopy | None = None
+    merged: tuple[LocalCopy, ...] = ()
 
     @property
     def files(self) -> tuple[DataFile, ...]:
         """The data files read."""
         return tuple(opened.file for opened in self.opened)
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """The parts of a plan with large files: these alone, and all files with the distinct contested keys."""
+
+    large: QueryPlan
+    merged: QueryPlan
+
+    @property
+    def keys(self) -> pa.Table:
+        """The contested keys of all parts: a key is in the ranges of one part at most."""
+        assert self.merged.contested is not None
+        return self.merged.contested
+
+
+def contest_of(plan: QueryPlan, reader: Reader) -> tuple[Contest | None, QueryPlan]:
+    """Return the parts of a plan in which few keys are contested, and the rest of the plan.
+
+    Requires a plan of overlapping files. Reads the keys of the small files.
+    """
+    fields = plan.schema.row_key
+    if plan.merge.may_drop_rows or not reader.is_local or any(field.key_type.has_nan for field in fields):
+        return None, plan
+    divided = [(part, large_files(part.files, reader.limits)) for part in plan.partitions]
+    found = [(part, large) for part, large in divided if large and len(part.ranges) < RANGES_MIN]
+    if not found:
+        return None, plan
+    keys = _keys(plan, found, reader)
+    if keys is None:
+        return None, plan
+    taken = {id(part) for part, _ in found}
+    rest = replace(plan, partitions=tuple([part for part in plan.partitions if id(part) not in taken]))
+    alone = tuple([replace(part, files=large) for part, large in found])
+    merged = replace(plan, partitions=tuple([part for part, _ in found]), contested=keys)
+    return Contest(replace(plan, partitions=alone), merged), rest
+
+
+def large_files(files: Sequence[DataFile], limits: ReadLimits) -> tuple[DataFile, ...]:
+    """Return files that do not overlap, and have most of the rows; none if a merge of all takes no longer. Pure."""
+    large: list[DataFile] = []
+    for file in sorted(files, key=lambda one: one.rows, reverse=True):
+        apart = all(file.max_key < other.min_key or other.max_key < file.min_key for other in large)
+        if apart and not file.markers:
+            large.append(file)
+    rows, in_large = sum(file.rows for file in files), sum(file.rows for file in large)
+    few = rows < limits.contested_rows_min or (rows - in_large) * limits.rows_a_contested_key > in_large
+    return () if few or len(files) > limits.fan_in else tuple(large)
+
+
+def _keys(
+    plan: QueryPlan, parts: Sequence[tuple[PartitionQuery, tuple[DataFile, ...]]], reader: Reader
+) -> pa.Table | None:
+    """Return the distinct keys of the small files; None if they take too much memory."""
+    names = plan.schema.row_key_names
+    batches: list[pa.RecordBatch] = []
+    size_bytes = 0
+    for part, large in parts:
+        for file in part.files:
+            if file in large:
+                continue
+            # As they are stored: a delete contests its key as well.
+            stored = replace(plan, partitions=(replace(part, files=(file,)),), merge=KEEP_ALL)
+            with reader.scan(stored, names, None) as rows:
+                for batch in rows:
+                    batches.append(batch)
+                    size_bytes += batch.nbytes
+                    if size_bytes > reader.limits.contested_bytes:
+                        return None
+    found = pa.Table.from_batches(batches, plan.schema.arrow_of(names))
+    return pa.table([plain(column) for column in found.columns], list(names)).group_by(list(names)).aggregate([])
 
 
 def frame_of(
@@ -72,25 +152,36 @@ def frame_of(
     # The engine filters by itself the rows that need no merge.
     direct, overlapping = divided(replace(plan, shown=EVERY_ROW))
     direct, few = reader.few_rows(direct)
-    files = live_files(direct)
+    if wanted is not None:
+        overlapping, few = inside_of(overlapping, wanted), inside_of(few, wanted)
+    contest, overlapping = contest_of(overlapping, reader)
     where = visible_where(plan)
     if columns is not None and where is not None:
         columns = dict.fromkeys((*columns, *where.columns))
-    opened = tuple(reader.open(live.file, schema, columns) for live in files)
+    sources = [(live, False) for live in live_files(direct)]
+    if contest is not None:
+        sources += [(live, True) for live in live_files(contest.large)]
+    opened = tuple(reader.open(live.file, schema, columns) for live, _ in sources)
     frames = []
-    for live, file in zip(files, opened, strict=True):
+    for (live, contested), file in zip(sources, opened, strict=True):
         with reader.attribute_errors([live.file]):
             rows = engine.rows(file, schema)
         rows = rows if live.whole else rows.filter(_is_live(live, schema))
-        frames.append(rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone))
+        rows = rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone)
+        frames.append(without_keys(rows, contest.keys, SessionContext()) if contest and contested else rows)
+    copies = []
     read = replace(overlapping, partitions=(*overlapping.partitions, *few.partitions), shown=plan.shown)
-    read = read if wanted is None else inside_of(read, wanted)
-    copy = merged_copy(read, reader, columns) if read.partitions else None
-    if copy is not None:
-        frames.append(engine.copied_rows(copy, schema))
+    if read.partitions:
+        copies.append(merged_copy(read, reader, columns))
+        frames.append(engine.copied_rows(copies[-1], schema))
+    if contest is not None:
+        keyed = None if columns is None else (*schema.row_key_names, *columns)
+        copies.append(merged_copy(replace(contest.merged, shown=plan.shown), reader, keyed))
+        # More rows may have been read.
+        frames.append(with_keys(engine.copied_rows(copies[-1], schema), contest.keys, SessionContext()))
     if not frames:
         return Frame(SessionContext().from_arrow(empty_table(schema.arrow)), ())
-    return Frame(_union(frames), opened, copy)
+    return Frame(_union(frames), opened, tuple(copies))
 
 
 def register(context: SessionContext, name: str, plan: QueryPlan, reader: Reader) -> None:

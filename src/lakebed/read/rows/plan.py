@@ -28,6 +28,8 @@ from lakebed.model.state.table_state import TableState
 from lakebed.model.state.visibility import EVERY_ROW, Visibility
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.key_ranges import KeySet
 
@@ -53,7 +55,8 @@ class QueryPlan(Struct, frozen=True):
     Rows have the form of ``schema``, whatever schema their file was written with. ``partitions_met`` is the number of
     partitions that overlap the ranges, ``files_considered`` that of their file references. Rows of overlapping files
     are merged by ``merge``. Of the remaining rows, those outside ``shown`` are hidden, and a read may leave out those
-    for which the ``condition`` is not true. ``keys_by_index`` counts the keys that an index gave for the ranges.
+    for which the ``condition`` is not true, or whose key is not ``contested``. ``keys_by_index`` counts the keys that
+    an index gave for the ranges.
     """
 
     partitions: tuple[PartitionQuery, ...]
@@ -64,6 +67,7 @@ class QueryPlan(Struct, frozen=True):
     shown: Visibility = EVERY_ROW
     condition: Condition | None = None
     keys_by_index: int | None = None
+    contested: pa.Table | None = None
 
     @property
     def shows_all(self) -> bool:

@@ -182,6 +182,7 @@ class Reader:
             merge=plan.merge,
             limits=self.limits,
             bounded=self._bounded(plan, where),
+            contested=plan.contested,
         )
         batches = (part for batch in self._passing_rows(plan, request, schema) for part in bounded(batch))
         return RowStream(schema, timed_batches(batches, "scan", self._table_id, counted))

@@ -146,6 +146,16 @@ class ReadLimits(Struct, frozen=True):
     feed_keys_bytes: int = 16 * 1024 * 1024
     """The keys that a change feed looks up at once, and about the bytes of their rows."""
 
+    rows_a_contested_key: int = 16
+    """The rows of large files that are joined instead of merged in the time that a contested key costs: it is in a hash
+    table twice, and its rows are merged."""
+
+    contested_rows_min: int = 100_000
+    """Fewer rows are merged in the time in which the joins are planned."""
+
+    contested_bytes: int = 8 * 1024 * 1024
+    """The most bytes of contested keys; the hash tables of them are several times as large."""
+
     kept_rows_bytes: int = 16 * 1024 * 1024
     """The columns of a file that reads by other fields search are kept if they are as many decoded bytes at most."""
 
@@ -161,9 +171,9 @@ class ReadRequest(Struct, frozen=True):
 
     ``point`` is set if the range is a single key, ``key_list`` if only the keys of a list are requested. Rows for which
     ``where`` is not true are left out and do not count for the limit; ``bounded`` are ranges of columns, one of which
-    each row that is needed has. With ``reverse`` the last row comes first.
-    Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of the schema
-    ``merged_as``. ``statistics`` counts the work of the read, ``limits`` bounds it.
+    each row that is needed has, and rows whose key is not ``contested`` may be left out. With ``reverse`` the last row
+    comes first. Rows of overlapping files are merged by ``merge``; below the merge, ``schema`` is the merge schema of
+    the schema ``merged_as``. ``statistics`` counts the work of the read, ``limits`` bounds it.
     """
 
     schema: Schema
@@ -179,6 +189,7 @@ class ReadRequest(Struct, frozen=True):
     merged_as: Schema | None = None
     limits: ReadLimits = LIMITS
     bounded: BoundedColumns | None = None
+    contested: pa.Table | None = None
 
     def before_where(self) -> ReadRequest:
         """Return the request without its predicate and limit, with the columns that the predicate needs."""

@@ -256,7 +256,7 @@ class RestrictedSnapshot(RestrictedReads):
         names = [name for name in self.schema.names if name in wanted] or self.schema.names[:1]
         copy = rows_copy(self.rows((ALL_KEYS,), names, condition=condition))
         reader = self._whole.reader
-        return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), copy)
+        return reader, Frame(reader.engine().copied_rows(copy, self.schema), (), (copy,))
 
     def values_of(self, by: Any) -> Values:
         """Return the values of indexed fields that rows shall have.
