@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed.upkeep.follow.postgres_values import BY_OID, TEXT, column, numeric, parse_array
+from lakebed.upkeep.follow.postgres_values import BY_OID, TEXT, numeric, parse_array
+from lakebed.upkeep.follow.row_buffer import column
 
 times = st.datetimes()
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)

@@ -14,20 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from struct import Struct
 from struct import error as struct_error
-from typing import Final, Protocol
+from typing import Any, Protocol
+
+from lakebed.upkeep.follow.row_buffer import UNCHANGED
 
 
-class _Unchanged(Enum):
-    UNCHANGED = "unchanged"
-
-
-UNCHANGED: Final = _Unchanged.UNCHANGED
-
-Value = bytes | None | _Unchanged
-Row = list[Value]
+Row = list[Any]
+"""Values as texts in bytes, None, or UNCHANGED."""
 
 _TIME = 946_684_800_000_000
 """2000-01-01, from which the server counts, in microseconds since 1970."""

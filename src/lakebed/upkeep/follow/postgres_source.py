@@ -33,8 +33,9 @@ from lakebed.log.backends.postgresql import PostgresqlServer, refusal_remedy
 from lakebed.model import types
 from lakebed.upkeep.follow.change_source import DeadLetter, Lag, RecordedSource, SourceProgress, shown_row
 from lakebed.upkeep.follow.pgoutput import Decoder, Relation, TableChanges
-from lakebed.upkeep.follow.postgres_rows import RowBuffer
-from lakebed.upkeep.follow.postgres_values import BY_OID, NUMERIC_OID, SESSION, TEXT, PostgresType, column, numeric
+from lakebed.upkeep.follow.postgres_rows import PostgresRows
+from lakebed.upkeep.follow.postgres_values import BY_OID, NUMERIC_OID, SESSION, TEXT, PostgresType, numeric
+from lakebed.upkeep.follow.row_buffer import Reject, column
 from lakebed.upkeep.follow.target import ChangeTarget, SourceColumns
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class PostgresSource:
         self._stream: psycopg.Connection | None = None
         self._following: Following | None = None
         self._names: dict[str, str] = {}
-        self._buffers: dict[int, RowBuffer] = {}
+        self._buffers: dict[int, PostgresRows] = {}
         self._types: dict[tuple[int, int], PostgresType] = {}
         self._decoder = Decoder(self._changes_of)
         self._unconverted = 0
@@ -457,7 +458,7 @@ class PostgresSource:
             self._check_identity(name, relation, target)
             key = target.table.schema.row_key_names
             target.fit(SourceColumns(name, key, {one: kind.name for one, kind in kinds.items()}))
-            buffer = RowBuffer(relation, target, kinds, self._rejecting(here))
+            buffer = PostgresRows(relation, target, kinds, self._rejecting(here))
             self._buffers[relation.oid] = buffer
         return buffer
 
@@ -472,8 +473,8 @@ class PostgresSource:
                 table=target.table.name,
             )
 
-    def _rejecting(self, here: str) -> Callable[[str, Any, Any], None]:
-        return lambda reason, key, row: self._reject(here, self._decoder.commit_at, reason, key, row)
+    def _rejecting(self, here: str) -> Reject:
+        return lambda reason, key, row, _: self._reject(here, self._decoder.commit_at, reason, key, row)
 
     def _reject(self, here: str, position: int, reason: str, key: Mapping[str, Any], row: Mapping[str, Any]) -> None:
         assert self._following is not None

@@ -40,6 +40,15 @@ class PostgresType:
     name: str
     convert: Convert
 
+    def array(self, values: list[bytes | None]) -> pa.Array:
+        """Convert texts as they came."""
+        return self.convert(pa.array(values, pa.binary()).cast(pa.string()))
+
+    @staticmethod
+    def shown(value: bytes) -> str:
+        """Return the text."""
+        return value.decode("utf-8", "replace")
+
     def listed(self) -> PostgresType:
         """Return the type of arrays of these values."""
         item = TEXT if self.name == "json" else self
@@ -150,19 +159,3 @@ def parse_array(text: str) -> list[str | None]:
             at = stop + 1
     return items
 
-
-def column(type_: PostgresType, values: list[bytes | None]) -> tuple[pa.Array, dict[int, str]]:
-    """Return a column of values, and what is wrong with those that are none, by their positions; there it has null."""
-    texts = pa.array(values, pa.binary()).cast(pa.string())
-    try:
-        return type_.convert(texts), {}
-    except (pa.ArrowInvalid, ValueError, IndexError):
-        pass
-    wrong: dict[int, str] = {}
-    for position, one in enumerate(texts):
-        try:
-            type_.convert(pa.array([one.as_py()], pa.string()))
-        except (pa.ArrowInvalid, ValueError, IndexError):
-            wrong[position] = f"{str(one)[:60]!r} is no value of the type {type_.name}"
-    kept = pa.array([None if position in wrong else value for position, value in enumerate(values)], pa.binary())
-    return type_.convert(kept.cast(pa.string())), wrong
