@@ -22,7 +22,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 
 # All folders of tests except those that need more than Python, Java and PostgreSQL.
-TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/engines/ tests/stores/ tests/walks/,$(wildcard tests/*/))
+TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/engines/ tests/kafka/ tests/stores/ tests/walks/,$(wildcard tests/*/))
 # The folders that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
@@ -125,6 +125,10 @@ LONGER := -o faulthandler_timeout=1500
 test-engines: $(STAMP) ## Test other engines on published tables and the gateway: DuckDB, and Spark with Iceberg; needs Maven
 	@$(WITH_JAVA) ENGINES="$$(scripts/ensure-engines)" && export ENGINES && $(BIN)/python -m pytest -q $(LONGER) tests/engines tests/interop/test_read_in_place.py </dev/null
 
+.PHONY: test-kafka
+test-kafka: $(STAMP) ## Test followers of topics on a real Kafka, which Maven fetches
+	@$(WITH_JAVA) KAFKA="$$(scripts/ensure-kafka)" && export KAFKA && $(BIN)/python -m pytest -q tests/kafka </dev/null
+
 # Packages of their own, which `make test` does not need. Each has a lock, with what it connects Lakebed to.
 INTEGRATIONS := $(patsubst integrations/%/requirements.lock,%,$(wildcard integrations/*/requirements.lock))
 .PHONY: test-integrations $(INTEGRATIONS)
@@ -171,6 +175,7 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 	@$(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python -m pytest -q -m slow --hypothesis-profile nightly $(TESTS) </dev/null
 	@$(MAKE) test-stores
 	@READ_IN_PLACE_S=600 $(MAKE) test-engines
+	@$(WITH_JAVA) KAFKA="$$(scripts/ensure-kafka)" && export KAFKA && $(BIN)/python -m pytest -q -m 'slow or not slow' tests/kafka </dev/null
 
 .PHONY: lock
 lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest versions that it allows
@@ -188,7 +193,7 @@ lock-integrations: $(STAMP) ## Update the lock files of integrations/
 
 .PHONY: clean
 clean: ## Remove .venv, caches and the files of the demo
-	rm -rf .venv .venv-integrations .venv-other .venv-lowest .venv-spark-oldest .engines .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
+	rm -rf .kafka .venv .venv-integrations .venv-other .venv-lowest .venv-spark-oldest .engines .stores site .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist demo-lake* .coverage*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml requirements.lock requirements-build.lock

@@ -68,7 +68,7 @@ class Shop:
 
     def follower(self, *tables, kind=SourceFollower, **options):
         options = FollowOptions("shop", "dead", every_s=0.05, **options)
-        return kind(self.lake, open_source(self.url, "shop", tables, None), options)
+        return kind(self.lake, open_source(self.url, "shop", tables), options)
 
     def caught_up(self, *tables, **options):
         return self.follower(*tables, **options).run(until_caught_up=True)
@@ -276,7 +276,7 @@ def test_a_slot_that_lost_changes_stops_the_follower_and_a_new_snapshot_mends_it
 
 def test_a_second_follower_of_a_slot_is_refused(shop, follow):
     make_items(shop)
-    first, second = (open_source(follow.url, "shop", (), None) for _ in range(2))
+    first, second = (open_source(follow.url, "shop", ()) for _ in range(2))
     options = FollowOptions("shop", "dead")
     first.open(SourceFollower(follow.lake, first, options))
     try:
@@ -322,7 +322,7 @@ def test_the_slot_moves_on_while_other_tables_change(shop, follow):
 
 def test_a_server_that_is_not_there_is_said_to_be_so(memory_lake):
     options = FollowOptions("shop", "dead")
-    source = open_source("postgresql://none@127.0.0.1:1/nothing", "shop", (), None)
+    source = open_source("postgresql://none@127.0.0.1:1/nothing", "shop", ())
     with pytest.raises(StorageError, match="Connection refused"):
         source.open(SourceFollower(memory_lake, source, options))
 

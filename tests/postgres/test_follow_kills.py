@@ -26,7 +26,7 @@ from lakebed.upkeep.follow.change_sources import open_source
 run.RECORD_S = 0.2
 url, lake = sys.argv[1:]
 options = run.FollowOptions("shop", "dead", every_s=0.02)
-run.SourceFollower(lakebed.open(lake), open_source(url, "shop", (), None), options, print).run()
+run.SourceFollower(lakebed.open(lake), open_source(url, "shop", ()), options, print).run()
 """
 
 

@@ -170,7 +170,11 @@ _COMMANDS = (
         "write:migrate",
         "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB.",
     ),
-    ("follow", "follow:follow", "Apply the changes of a PostgreSQL database to tables, exactly once."),
+    (
+        "follow",
+        "follow:follow",
+        "Apply the changes of a PostgreSQL database or of topics of Kafka to tables, exactly once.",
+    ),
     ("export", "write:export", "Write rows as sorted files to an empty folder."),
     ("requests submit", "maintenance:submit", "Record files to be added by `lakebed ingest`."),
     ("requests list", "maintenance:list_requests", "List open requests, and the last that were rejected."),

@@ -9,7 +9,7 @@ Core types: :class:`ChangeSource`, which PostgreSQL and Kafka implement; :class:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lakebed.upkeep.follow.positions import Positions
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedSource:
-    """What is recorded of a source: the positions that were confirmed. ``anew``: all tables get new snapshots."""
+    """What is recorded of a source: the positions that were confirmed. ``anew``: all tables get new snapshots.
+
+    ``targets`` are the names of the tables that it had, ``identities`` those of :class:`SourceProgress`.
+    """
 
     confirmed: Positions
     anew: bool = False
+    targets: frozenset[str] = frozenset()
+    identities: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +44,14 @@ class Lag:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """A position in the terms of the source, and the lag."""
+    """A position in the terms of the source, and the lag.
+
+    ``identities`` are ids of the parts of the source by their names: a topic that was made again has another.
+    """
 
     place: Mapping[str, str]
     lag: Lag
+    identities: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +78,9 @@ class Following(Protocol):
 
     def target(self, name: str, columns: SourceColumns) -> ChangeTarget:
         """Return the table of that name, with its positions; creates it if there is none."""
+
+    def existing(self, name: str) -> ChangeTarget | None:
+        """Return the table of that name, with its positions, if there is one."""
 
     def load(
         self, target: ChangeTarget, positions: Positions, batches: Iterator[pa.RecordBatch], columns: pa.Schema

@@ -24,7 +24,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakebed.model import types
+from lakebed.model import type_names
 
 ConnectSchema = Mapping[str, Any]
 """A schema of Connect as its JSON converter writes it: type, optional, name, parameters, fields, items."""
@@ -52,7 +52,7 @@ class ConnectType:
 # -- numbers -----------------------------------------------------------------------------------------------------------
 
 
-def _numbers(kind: pa.DataType) -> ConnectType:
+def _exact_numbers(kind: pa.DataType) -> ConnectType:
     def convert(values: list[Any]) -> pa.Array:
         found = pa.array(values)
         if pa.types.is_boolean(found.type) or pa.types.is_string(found.type):
@@ -71,8 +71,8 @@ def _booleans(values: list[Any]) -> pa.Array:
     return pa.array(values, pa.bool_())
 
 
-INT32, INT64 = _numbers(pa.int32()), _numbers(pa.int64())
-FLOAT64 = _numbers(pa.float64())
+INT32, INT64 = _exact_numbers(pa.int32()), _exact_numbers(pa.int64())
+FLOAT64 = _exact_numbers(pa.float64())
 
 
 def _decimals(precision: int, scale: int) -> ConnectType:
@@ -83,7 +83,9 @@ def _decimals(precision: int, scale: int) -> ConnectType:
     def convert(values: list[Any]) -> pa.Array:
         empty = bytes(width)
         data = b"".join(
-            empty if one is None else int.from_bytes(_bytes_of(one), "big", signed=True).to_bytes(width, "little", signed=True)
+            empty
+            if one is None
+            else int.from_bytes(_bytes_of(one), "big", signed=True).to_bytes(width, "little", signed=True)
             for one in values
         )
         valid = pa.array([one is not None for one in values], pa.bool_())
@@ -99,7 +101,7 @@ def _decimal(schema: ConnectSchema) -> ConnectType:
     scale = int(parameters.get("scale", 0))
     precision = int(parameters.get("connect.decimal.precision", 0)) or max(38, scale)
     if not 0 <= scale <= precision or precision > 76:
-        return ConnectType("string", lambda values: _texts([_scaled(one, scale) for one in values]))
+        return ConnectType("string", lambda values: _text_column([_scaled(one, scale) for one in values]))
     return _decimals(precision, scale)
 
 
@@ -110,21 +112,21 @@ def _scaled(value: Any, scale: int) -> str | None:
 
 
 def _variable_decimals(values: list[Any]) -> pa.Array:
-    return _texts([None if one is None else _scaled(one["value"], int(one["scale"])) for one in values])
+    return _text_column([None if one is None else _scaled(one["value"], int(one["scale"])) for one in values])
 
 
 # -- texts and bytes ---------------------------------------------------------------------------------------------------
 
 
-def _texts(values: list[Any]) -> pa.Array:
+def _text_column(values: list[Any]) -> pa.Array:
     return pa.array(values, pa.string())
 
 
 def _text_of_any(values: list[Any]) -> pa.Array:
-    return _texts([None if one is None else ConnectType.shown(one) for one in values])
+    return _text_column([None if one is None else ConnectType.shown(one) for one in values])
 
 
-TEXT = ConnectType("string", _texts)
+TEXT = ConnectType("string", _text_column)
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -142,14 +144,14 @@ def _uuids(values: list[Any]) -> pa.Array:
 
 def _documents(values: list[Any]) -> pa.Array:
     """Return texts of JSON; bytes in them are base64."""
-    return _texts([None if one is None else msgspec.json.encode(one).decode() for one in values])
+    return _text_column([None if one is None else msgspec.json.encode(one).decode() for one in values])
 
 
 def _document_texts(values: list[Any]) -> pa.Array:
     for one in values:
         if one is not None:
             _ANY_JSON.decode(one)
-    return _texts(values)
+    return _text_column(values)
 
 
 _ANY_JSON = msgspec.json.Decoder(msgspec.Raw)
@@ -191,14 +193,14 @@ def _iso(kind: pa.DataType) -> ConnectType:
         texts = [None if one is None else one.removesuffix("Z") for one in values]
         if pa.types.is_time(kind):
             dated = [None if one is None else f"1970-01-01T{one}" for one in texts]
-            return _texts(dated).cast(pa.timestamp("us")).cast(kind)
-        return _texts(texts).cast(kind)
+            return _text_column(dated).cast(pa.timestamp("us")).cast(kind)
+        return _text_column(texts).cast(kind)
 
     return ConnectType(str(kind).replace(", tz=", ", "), convert)
 
 
 def _zoned(values: list[Any]) -> pa.Array:
-    return _texts(values).cast(pa.timestamp("us", "UTC"))
+    return _text_column(values).cast(pa.timestamp("us", "UTC"))
 
 
 ZONED = ConnectType("timestamp[us, UTC]", _zoned)
@@ -232,8 +234,8 @@ NAMED: Mapping[str, ConnectType] = {
 """Types by the names that schemas have. Others are as their type."""
 
 _PLAIN: Mapping[str, ConnectType] = {
-    "int8": _numbers(pa.int8()),
-    "int16": _numbers(pa.int16()),
+    "int8": _exact_numbers(pa.int8()),
+    "int16": _exact_numbers(pa.int16()),
     "int32": INT32,
     "int64": INT64,
     "float": ConnectType("float32", _float32),
@@ -248,7 +250,7 @@ _PLAIN: Mapping[str, ConnectType] = {
 
 def connect_type(schema: ConnectSchema) -> ConnectType:
     """Return the type of the values of a schema."""
-    name, kind = schema.get("name"), schema.get("type")
+    name, kind = str(schema.get("name")), schema.get("type")
     if name == "org.apache.kafka.connect.data.Decimal":
         return _decimal(schema)
     if name in NAMED:
@@ -303,9 +305,9 @@ def field_type(kind: pa.DataType) -> ConnectType:
     name = str(kind)
     if pa.types.is_string(kind):
         return ConnectType(name, _text_of_any)
-    if kind == types.JSON:
+    if kind == type_names.JSON:
         return ConnectType(name, _documents)
-    if kind == types.UUID:
+    if kind == type_names.UUID:
         return NAMED["io.debezium.data.Uuid"]
     if pa.types.is_binary(kind):
         return _PLAIN["bytes"]
@@ -314,7 +316,7 @@ def field_type(kind: pa.DataType) -> ConnectType:
     if pa.types.is_float32(kind):
         return _PLAIN["float32"]
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return _numbers(kind)
+        return _exact_numbers(kind)
     if pa.types.is_decimal(kind):
         return ConnectType(
             name, lambda values: pa.array([None if one is None else Decimal(str(one)) for one in values], kind)
@@ -322,7 +324,7 @@ def field_type(kind: pa.DataType) -> ConnectType:
     if pa.types.is_list(kind):
         return listed(field_type(kind.value_type))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return ConnectType(name, lambda values: _texts(values).cast(kind))
+        return ConnectType(name, lambda values: _text_column(values).cast(kind))
     if pa.types.is_temporal(kind):
         return _iso(kind)
     return ConnectType(name, lambda values: pa.array(values, kind))

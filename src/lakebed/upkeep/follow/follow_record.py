@@ -34,10 +34,10 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     """How far a follower is.
 
     ``positions`` are those up to which all tables of ``tables``, by id, have all changes; tables of ``waiting`` get a
-    snapshot in any case. ``place`` is the position in the terms of the source, ``behind`` what it has beyond that, in
-    ``behind_unit``, the oldest of it ``lag_s`` seconds old. ``changes`` and ``dead_letters`` are counted since the
-    record was made; ``error`` is why the follower does not go on. ``at`` is when the record was written, by the clock
-    of the follower.
+    snapshot in any case. ``identities`` are ids of the parts of the source, by their names. ``place`` is the position
+    in the terms of the source, ``behind`` what it has beyond that, in ``behind_unit``, the oldest of it ``lag_s``
+    seconds old. ``changes`` and ``dead_letters`` are counted since the record was made; ``error`` is why the follower
+    does not go on. ``at`` is when the record was written, by the clock of the follower.
     """
 
     name: str
@@ -47,6 +47,7 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     positions: dict[str, Whole] = {}
     tables: tuple[str, ...] = ()
     waiting: tuple[str, ...] = ()
+    identities: dict[str, str] = {}
     place: dict[str, str] = {}
     behind: Whole = 0
     behind_unit: str = ""

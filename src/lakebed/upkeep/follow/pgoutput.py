@@ -20,7 +20,6 @@ from typing import Any, Protocol
 
 from lakebed.upkeep.follow.row_buffer import UNCHANGED
 
-
 Row = list[Any]
 """Values as texts in bytes, None, or UNCHANGED."""
 

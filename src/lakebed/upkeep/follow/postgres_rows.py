@@ -93,4 +93,3 @@ class PostgresRows(RowBuffer):
                 if kind == RowKind.WHOLE or len(found) == len(missing):
                     return found, True
         return found, self.target.pending.truncated
-

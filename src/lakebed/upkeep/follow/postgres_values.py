@@ -158,4 +158,3 @@ def parse_array(text: str) -> list[str | None]:
             items.append(None if item == "NULL" else item)
             at = stop + 1
     return items
-

@@ -3,7 +3,7 @@
 Rows are collected as lists of values in the form of the source, and converted column by column, some thousands at a
 time. A value that the source left out, because it did not change, makes its row a partial one.
 
-Core types: :class:`RowBuffer`; :class:`ColumnType` converts a column. A row with a value that its field cannot hold
+Core types: :class:`RowBuffer`; :class:`SourceType` converts a column. A row with a value that its field cannot hold
 goes to the dead letters. Pure.
 """
 
@@ -34,7 +34,7 @@ UNCHANGED: Final = _Unchanged.UNCHANGED
 """A value that an update left out."""
 
 
-class ColumnType(Protocol):
+class SourceType(Protocol):
     """A type of a source: the name of the field's type, and how values become a column of it."""
 
     @property
@@ -48,10 +48,19 @@ class ColumnType(Protocol):
         """Return a value as a message shows it."""
 
 
-REFUSALS = (pa.ArrowInvalid, pa.ArrowTypeError, ValueError, TypeError, IndexError, KeyError, OverflowError)
+REFUSALS = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
 
 
-def column(kind: ColumnType, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
+def column(kind: SourceType, values: list[Any]) -> tuple[pa.Array, dict[int, str]]:
     """Return a column of values, and what is wrong with those that are none, by their positions; there it has null."""
     try:
         return kind.array(values), {}
@@ -73,9 +82,7 @@ Reject = Callable[[str, Mapping[str, Any], Mapping[str, Any], Any], None]
 class RowBuffer:
     """Rows with the columns ``names``, whose types are ``types``. ``reject`` takes rows that do not fit."""
 
-    def __init__(
-        self, target: ChangeTarget, names: Sequence[str], types: Sequence[ColumnType], reject: Reject
-    ) -> None:
+    def __init__(self, target: ChangeTarget, names: Sequence[str], types: Sequence[SourceType], reject: Reject) -> None:
         self.target = target
         self.names = [*names]
         self.types = [*types]
@@ -148,5 +155,5 @@ class RowBuffer:
         self.target.pending.add(batch)
 
     @staticmethod
-    def _shown(kind: ColumnType, value: Any) -> str | None:
+    def _shown(kind: SourceType, value: Any) -> str | None:
         return "(unchanged)" if value is UNCHANGED else None if value is None else kind.shown(value)

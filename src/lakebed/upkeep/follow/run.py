@@ -211,7 +211,10 @@ class SourceFollower:
             table = self._instance.create_table(name, DEAD_LETTERS, merge=KEEP_ALL, if_not_exists=True)
             self._letters_target = ChangeTarget(table, PendingChanges(self._folder, self._memory))
             self._letters_target.applied(self._source.id, {})
+            self._letters_target.streams = set()
         letters, self._letters, target = self._letters, [], self._letters_target
+        assert target.streams is not None
+        target.streams |= {one.stream for one in letters}
         # After a crash between its commit and those of the tables, a letter comes again.
         fresh = [one for one in letters if one.position >= target.positions.get(one.stream, 0)]
         if fresh:
@@ -233,28 +236,41 @@ class SourceFollower:
         positions = {} if record.source != source else {int(stream): at for stream, at in record.positions.items()}
         anew = self._anew
         if anew:
-            record = msgspec.structs.replace(record, waiting=record.tables, tables=())
+            # Until all tables have their snapshots, the old positions count for none.
+            record = msgspec.structs.replace(record, waiting=record.tables, tables=(), positions={}, identities={})
             self._anew = False
         self._record = msgspec.structs.replace(
             record, url=self._source.url, source=source, dead_letters_table=self._options.dead_letters, error=None
         )
         if anew:
             self._write()
-        return RecordedSource(positions, anew=anew)
+        return RecordedSource(positions, anew, frozenset(self._record.targets), self._record.identities)
 
     def target(self, name: str, columns: SourceColumns) -> ChangeTarget:
         """Return the table of that name."""
+        target = self._opened(name, columns)
+        assert target is not None
+        return target
+
+    def existing(self, name: str) -> ChangeTarget | None:
+        """Return the table of that name, if there is one."""
+        return self._opened(name, None)
+
+    def _opened(self, name: str, columns: SourceColumns | None) -> ChangeTarget | None:
         target = ChangeTarget.open(self._instance, name, columns, self._folder, self._memory)
+        if target is None:
+            return None
         record = self._record
-        if target.table.id not in record.waiting:
-            known = record.positions if target.table.id in record.tables else {}
-            target.applied(self._source.id, {int(stream): at for stream, at in known.items()})
-            if not target.positions and not target.empty:
-                raise Code.SOURCE_CHANGE_UNSUPPORTED(
-                    f"table {name} has rows that did not come from {columns.name} of {self._source.url}: follow it "
-                    f"into another table (--table {columns.name}=NEW_NAME), or drop the table",
-                    table=name,
-                )
+        known = record.positions if target.table.id in record.tables else {}
+        target.applied(self._source.id, {int(stream): at for stream, at in known.items()})
+        if target.table.id in record.waiting:
+            target.forget()
+        elif not target.positions and not target.empty:
+            raise Code.SOURCE_CHANGE_UNSUPPORTED(
+                f"table {name} has rows that did not come from {self._source.url}: follow it into another table "
+                "(--table SOURCE=NEW_NAME), or drop the table",
+                table=name,
+            )
         self.targets[name] = target
         return target
 
@@ -285,6 +301,7 @@ class SourceFollower:
             targets={name: target.table.id for name, target in self.targets.items()},
             positions={str(stream): at for stream, at in positions.items()},
             tables=tuple(sorted(tables)),
+            identities=dict(progress.identities),
             place=dict(progress.place),
             behind=progress.lag.behind,
             behind_unit=progress.lag.unit,

@@ -47,38 +47,47 @@ class SourceColumns:
 
 @dataclass(slots=True)
 class ChangeTarget:
-    """A table that takes changes. ``positions`` are those up to which it has them; none: it has no snapshot yet."""
+    """A table that takes changes. ``positions`` are those up to which it has them; none: it has no snapshot yet.
+
+    ``streams`` are those that concern it; None: all.
+    """
 
     table: Table
     pending: PendingChanges
     positions: dict[int, int] = field(default_factory=dict)
+    streams: set[int] | None = None
+    generation: int = 0
     changes: int = 0
     """The changes that were committed since the follower was started."""
 
     @classmethod
-    def open(cls, instance: Instance, name: str, columns: SourceColumns, folder: Path, memory: Memory) -> ChangeTarget:
-        """Return the table of that name; creates it if there is none.
+    def open(
+        cls, instance: Instance, name: str, columns: SourceColumns | None, folder: Path, memory: Memory
+    ) -> ChangeTarget | None:
+        """Return the table of that name. If there is none, it is created with these columns; None without columns.
 
         Raises UsageError if there is one with another key or another merge mode.
         """
         try:
             table = instance.table(name)
         except NotFoundError:
+            if columns is None:
+                return None
             table = instance.create_table(name, schema_of(columns), merge=Latest(), if_not_exists=True)
         target = cls(table, PendingChanges(folder, memory))
         target.check(columns)
         return target
 
-    def check(self, columns: SourceColumns) -> None:
-        """Raise UsageError unless the table has the key of the source, and merges by arrival."""
+    def check(self, columns: SourceColumns | None) -> None:
+        """Raise UsageError unless the table merges by arrival, and has the key of the source, if that is known."""
         state = self.table.state()
         if not (state.merge.takes_markers and not state.merge.by_sort_key):
             raise Code.MERGE_MODE_MISMATCH(
-                f"table {self.table.name} merges by {state.merge}; changes of {columns.name} need a table that merges "
-                "by Latest(): let follow create it, under another name (--table SOURCE=TABLE)",
+                f"table {self.table.name} merges by {state.merge}; changes of a source need a table that merges by "
+                "Latest(): let follow create it, under another name (--table SOURCE=TABLE)",
                 table=self.table.name,
             )
-        if state.created.row_key_names != columns.key:
+        if columns is not None and state.created.row_key_names != columns.key:
             raise Code.SOURCE_CHANGE_UNSUPPORTED(
                 f"table {self.table.name} has the row key {', '.join(state.created.row_key_names)}, and {columns.name} "
                 f"has the key {', '.join(columns.key)}: follow it into another table (--table "
@@ -88,9 +97,14 @@ class ChangeTarget:
 
     def applied(self, source: str, recorded: Positions) -> None:
         """Read the positions from the commit ids of the table, or from what was recorded, whichever is later."""
-        self.positions = applied(self.table.state().requests, source)
+        self.positions, self.generation = applied(self.table.state().requests, source)
         for stream, at in recorded.items():
             self.positions[stream] = max(at, self.positions.get(stream, 0))
+
+    def forget(self) -> None:
+        """Forget the positions, and those in the commit ids: all rows will be replaced."""
+        self.positions = {}
+        self.generation += 1
 
     def fit(self, columns: SourceColumns) -> None:
         """Add fields for new columns, and widen fields of columns that are wider now.
@@ -137,7 +151,7 @@ class ChangeTarget:
         if not self.empty:
             self.table.remove(KeyRange())
         rows = RowInput.of_batches(columns, batches, source)
-        added = add(self.table, rows, Write(commit_id(source, positions)))
+        added = add(self.table, rows, Write(commit_id(source, positions, self.generation)))
         self.positions = dict(positions)
         return added.rows
 
@@ -145,13 +159,17 @@ class ChangeTarget:
         """Commit what is pending, which ends at these positions."""
         if not self.pending:
             return
-        moved = {stream: at for stream, at in positions.items() if at > self.positions.get(stream, 0)}
+        moved = {
+            stream: at
+            for stream, at in positions.items()
+            if at > self.positions.get(stream, 0) and (self.streams is None or stream in self.streams)
+        }
         if self.pending.truncated and not self.empty:
             # Before the commit that records it, so after a crash it is repeated; nothing was written in between.
             self.table.remove(KeyRange())
         columns = self.pending.columns() if self.pending.rows else self.table.schema.arrow
         rows = RowInput(((source, columns),), self.pending.source_rows(source))
-        add(self.table, rows, Write(commit_id(source, moved), operation=self.pending.operation))
+        add(self.table, rows, Write(commit_id(source, moved, self.generation), operation=self.pending.operation))
         self.positions.update(moved)
         self.changes += self.pending.rows
         self.pending.clear()

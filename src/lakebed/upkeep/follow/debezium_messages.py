@@ -28,7 +28,14 @@ PLACEHOLDER = "__debezium_unavailable_value"
 """What Debezium sends for a large value that an update did not change."""
 
 _PLACEHOLDER_BASE64 = "X19kZWJleml1bV91bmF2YWlsYWJsZV92YWx1ZQ=="
-_PLACEHOLDERS = (PLACEHOLDER, _PLACEHOLDER_BASE64, PLACEHOLDER.encode(), [PLACEHOLDER], [*PLACEHOLDER.encode()])
+_PLACEHOLDERS = (
+    PLACEHOLDER,
+    _PLACEHOLDER_BASE64,
+    PLACEHOLDER.encode(),
+    [PLACEHOLDER],
+    [*PLACEHOLDER.encode()],
+    {PLACEHOLDER: PLACEHOLDER},
+)
 _MARKS = (PLACEHOLDER.encode(), _PLACEHOLDER_BASE64.encode())
 
 DELETED = "__deleted"
@@ -56,7 +63,7 @@ class Shape:
     types: Mapping[str, ConnectType]
 
 
-class Kind(Enum):
+class Effect(Enum):
     """What a message does. SKIPPED: nothing, as a message that is not about a row."""
 
     UPSERT = "upsert"
@@ -71,7 +78,7 @@ class Change(NamedTuple):
     ``shape`` is None for rows without a schema; for a delete it has the columns of the key alone.
     """
 
-    kind: Kind
+    kind: Effect
     key: Mapping[str, Any]
     row: Mapping[str, Any]
     shape: Shape | None
@@ -83,8 +90,8 @@ class _Envelope(Struct):
     after: dict[str, Any] | None = None
 
 
-class _Message(_Envelope):
-    schema: Raw | None = None
+class _JsonMessage(_Envelope):
+    schema: Raw = Raw()
     payload: _Envelope | None = None
 
 
@@ -93,14 +100,14 @@ class _Schemed(Struct, forbid_unknown_fields=True):
     payload: Any
 
 
-class _Decoded(NamedTuple):
+class _DecodedValue(NamedTuple):
     value: Any
     schema: ConnectSchema | None
 
 
 NOTHING: Mapping[str, Any] = {}
-_SKIPPED = Change(Kind.SKIPPED, NOTHING, NOTHING, None)
-_TRUNCATE = Change(Kind.TRUNCATE, NOTHING, NOTHING, None)
+_SKIPPED = Change(Effect.SKIPPED, NOTHING, NOTHING, None)
+_TRUNCATE = Change(Effect.TRUNCATE, NOTHING, NOTHING, None)
 
 
 class MessageDecoder:
@@ -113,11 +120,11 @@ class MessageDecoder:
         self._form = form
         self._key = key
         self._registered = registered
-        self._message = msgspec.json.Decoder(_Message)
+        self._message = msgspec.json.Decoder(_JsonMessage)
         self._schemed = msgspec.json.Decoder(_Schemed)
         self._avro: dict[int, tuple[Any, ConnectSchema]] = {}
         self._schemas: dict[bytes, ConnectSchema] = {}
-        self._shapes: dict[tuple[int, str | None], Shape | None] = {}
+        self._shapes: dict[tuple[int, str | None], Shape] = {}
 
     def decode(self, key: bytes | None, value: bytes | None) -> Change:
         """Return what a message does. Raises ForeignMessageError."""
@@ -140,13 +147,13 @@ class MessageDecoder:
                 raise ForeignMessageError(f"it is no envelope of Debezium in JSON: {error}") from None
             envelope = message if message.payload is None else message.payload
             op, before, after = envelope.op, envelope.before, envelope.after
-            schema = None if message.schema is None or message.payload is None else self._parsed(message.schema)
-        if op in {"c", "r", "u"} and after is not None:
+            schema = None if message.payload is None else self._parsed(message.schema)
+        if op in ("c", "r", "u") and isinstance(after, dict):
             shape = None if schema is None else self._shape(schema, "after")
             return self._upsert(key, value, after, shape)
         if op == "d":
             return self._deleted(key, before)
-        if op in {"t", "m"}:
+        if op in ("t", "m"):
             return _TRUNCATE if op == "t" else _SKIPPED
         raise ForeignMessageError(f"it is no envelope of Debezium: its op is {op!r}" if op else "it has no op")
 
@@ -154,9 +161,8 @@ class MessageDecoder:
         row, schema = self._decoded(value)
         if not isinstance(row, dict):
             raise ForeignMessageError("it is no row: its value is not an object")
-        if DELETED in row:
-            if str(row.pop(DELETED)).lower() == "true":
-                return self._deleted(key, row)
+        if DELETED in row and str(row.pop(DELETED)).lower() == "true":
+            return self._deleted(key, row)
         shape = None if schema is None else self._shape(schema, None)
         return self._upsert(key, value, row, shape)
 
@@ -174,22 +180,22 @@ class MessageDecoder:
             raise ForeignMessageError(f"it has no value for the key column {missing[0]}")
         if any(mark in value for mark in _MARKS):
             row = {name: UNCHANGED if one in _PLACEHOLDERS else one for name, one in row.items()}
-        return Change(Kind.UPSERT, {name: row[name] for name in names}, row, shape)
+        return Change(Effect.UPSERT, {name: row[name] for name in names}, row, shape)
 
     def _deleted(self, key: bytes | None, before: Mapping[str, Any] | None) -> Change:
-        found, schema = ({}, None) if key is None else self._decoded(key, text=bool(self._key))
         if not self._key:
             found, schema = self._key_of(key)
-            return Change(Kind.DELETE, found, NOTHING, None if schema is None else self._shape(schema, None))
+            return Change(Effect.DELETE, found, NOTHING, None if schema is None else self._shape(schema, None))
+        found = {} if key is None else self._decoded(key, text=True).value
         if not isinstance(found, dict):
-            found, schema = ({self._key[0]: found} if len(self._key) == 1 else {}), None
+            found = {self._key[0]: found} if len(self._key) == 1 else {}
         values = {name: found.get(name, (before or NOTHING).get(name)) for name in self._key}
         missing = [name for name, one in values.items() if one is None]
         if missing:
             raise ForeignMessageError(f"it is a delete without a value for the key column {missing[0]}")
-        return Change(Kind.DELETE, values, NOTHING, None)
+        return Change(Effect.DELETE, values, NOTHING, None)
 
-    def _key_of(self, key: bytes | None) -> _Decoded:
+    def _key_of(self, key: bytes | None) -> _DecodedValue:
         """Return the key of a message, whose columns it names."""
         if key is None:
             raise ForeignMessageError("it has no key: name its columns with --key")
@@ -200,7 +206,7 @@ class MessageDecoder:
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    def _decoded(self, data: bytes, *, text: bool = False) -> _Decoded:
+    def _decoded(self, data: bytes, *, text: bool = False) -> _DecodedValue:
         """Return a value of any form; with ``text``, what is no JSON is text."""
         if data[:1] == b"\0":
             return self._by_registry(data)
@@ -209,23 +215,23 @@ class MessageDecoder:
                 try:
                     found = self._schemed.decode(data)
                     schema = self._parsed(found.schema)
-                    return _Decoded(found.payload, schema)
+                    return _DecodedValue(found.payload, schema)
                 except msgspec.ValidationError:
                     pass  # a row with a column of that name
-            return _Decoded(msgspec.json.decode(data), None)
+            return _DecodedValue(msgspec.json.decode(data), None)
         except (msgspec.MsgspecError, RecursionError) as error:
             try:
                 if text:
-                    return _Decoded(data.decode(), None)
+                    return _DecodedValue(data.decode(), None)
             except UnicodeDecodeError:
                 pass
             raise ForeignMessageError(f"it is neither JSON nor Avro of a registry: {error}") from None
 
     def _parsed(self, raw: Raw) -> ConnectSchema | None:
-        """Return a schema that came with a value; None for null."""
+        """Return a schema that came with a value; None for null, and if none came."""
         data = bytes(raw)
         found = self._schemas.get(data)
-        if found is None and data != b"null":
+        if found is None and data not in (b"", b"null"):
             if len(self._schemas) >= _SCHEMAS_MAX:
                 self._forget()
             found = msgspec.json.decode(data)
@@ -239,7 +245,7 @@ class MessageDecoder:
         self._schemas.clear()
         self._shapes.clear()
 
-    def _by_registry(self, data: bytes) -> _Decoded:
+    def _by_registry(self, data: bytes) -> _DecodedValue:
         from fastavro import parse_schema, schemaless_reader
         from fastavro.schema import SchemaParseException
 
@@ -261,14 +267,14 @@ class MessageDecoder:
             value = schemaless_reader(source, parsed, None)
         except (ValueError, EOFError, IndexError, KeyError, TypeError, OverflowError, UnicodeDecodeError) as error:
             raise ForeignMessageError(f"it is no value of schema {number}: {error!r}") from None
-        return _Decoded(value, connect)
+        return _DecodedValue(value, connect)
 
     # -- shapes ----------------------------------------------------------------------------------------------------
 
-    def _shape(self, schema: ConnectSchema, field: str | None) -> Shape | None:
+    def _shape(self, schema: ConnectSchema, field: str | None) -> Shape:
         """Return the columns of a schema, or of a field of it. Schemas are kept, so they are known by their ids."""
-        known = self._shapes.get((id(schema), field), _UNKNOWN)
-        if known is _UNKNOWN:
+        known = self._shapes.get((id(schema), field))
+        if known is None:
             inner = schema
             if field is not None:
                 inner = next((one for one in schema.get("fields") or () if one.get("field") == field), {})
@@ -283,10 +289,6 @@ class MessageDecoder:
         """Return the columns of a row whose key has others."""
         found = self._shapes.get((id(key), str(id(shape))))
         if found is None:
-            key_shape = self._shape(key, None)
-            found = Shape({**(key_shape.types if key_shape else {}), **shape.types})
+            found = Shape({**self._shape(key, None).types, **shape.types})
             self._shapes[id(key), str(id(shape))] = found
         return found
-
-
-_UNKNOWN: Any = object()
