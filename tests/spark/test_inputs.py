@@ -132,15 +132,17 @@ def test_without_a_quarantine_the_import_fails_and_names_file_column_and_rows(pi
     assert table.version == 1
 
 
-def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, table, tmp_path, monkeypatch):
+def test_a_failed_import_leaves_nothing_in_its_quarantine(pipeline, lake, table, tmp_path):
+    """The table is dropped when all but the commit is done."""
     write_parquet(tmp_path / "in", TEXTS, BAD)
 
-    def refuse(*_):
-        raise Code.PROPOSAL_OUTDATED("the table was dropped")
+    def drop(progress):
+        if progress.phase == "commit":
+            assert [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]
+            lake.drop_table(table.name)
 
-    monkeypatch.setattr("lakebed.jobs.bulk_import.importer.Importer.commit", refuse)
-    with raises(Code.PROPOSAL_OUTDATED):
-        of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad")
+    with raises(Code.TABLE_DROPPED):
+        of_texts(pipeline, table, tmp_path / "in", quarantine=tmp_path / "bad", progress=drop)
     assert not [path for path in (tmp_path / "bad").rglob("*") if path.is_file()]
 
 
