@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 import lakebed
+from lakebed.read.inspect.hooks import add_hook, checked_hook
 from lakebed.table.instance import Instance
 from lakebed.table.tracker.runs import Begun, RunOutcome, TaskRun
 
@@ -32,6 +33,40 @@ def load_flights() -> pa.Table:
     columns["tailnum"] = columns["tailnum"].fill_null("")
     columns["time_hour"] = columns["time_hour"].cast(pa.timestamp("us", "UTC"))
     return pa.table(columns)
+
+
+LONG = "measurements_of_all_stations_of_the_northern_hemisphere_since_1851"
+"""A name without a place to break: 67 characters."""
+
+
+def make_strange_lake(folder: Path) -> Instance:
+    """Tables of one partition, of one row and of none; names of 67 characters, a key of 200, and an error of 300."""
+    instance = lakebed.create(str(folder))
+    field = f"reading_{LONG}"
+    schema = lakebed.Schema({f"key_{LONG}": "string"}, {}, {field: "float64", "note": "string"})
+    long = instance.create_table(LONG, schema, settings={"history_s": 604_800})
+    for number in range(3):
+        keys = [f"{number}{'k' * 199}", *(f"{number}{row:05}" for row in range(12_000))]
+        columns = {f"key_{LONG}": keys, field: [0.5] * len(keys), "note": ["n" * 120] * len(keys)}
+        long.write(pa.table(columns))
+    pipeline = lakebed.Pipeline(instance, launcher="this-thread")
+    pipeline.compact(LONG, strategy="full")
+    long.tag(f"tag_{LONG}"[:64])
+    select = f'SELECT "key_{LONG}", "{field}" FROM source WHERE "{field}" > 0.25'
+    instance.create_view_table(f"view_of_{LONG}", source=LONG, select=select, row_key=[f"key_{LONG}"])
+    instance.create_index(f"index_of_{LONG}", table=LONG, on=["note"])
+    pipeline.export(LONG, str(folder.parent / f"export_of_{LONG}"))
+    instance.create_table("one", lakebed.Schema({"id": "int64"}, {}, {"v": "int64"})).write(
+        pa.table({"id": [1], "v": [1]})
+    )
+    instance.create_table("none", lakebed.Schema({"id": "int64"}))
+    tracker = instance.tracker
+    about = {"table": LONG, "table_id": long.id}
+    parked = tracker.begin(Begun(operation="refresh", tries=8, **about))
+    tracker.end(parked, RunOutcome.FAILED, error=ConnectionError(f"no answer of {'x' * 300}"), parked=True)
+    tracker.flush()
+    add_hook(instance.storage, checked_hook(long.id, url=f"http://127.0.0.1:1/{LONG}/{LONG}"), 0)
+    return instance
 
 
 def make_lake(folder: Path) -> Instance:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakebed.errors import Code, DamagedError, UsageError
-from lakebed.model.settings import Settings, in_force, validate
+from lakebed.model.settings import Described, Settings, describe, in_force, validate
 from tests.raising import raises
 
 
@@ -86,3 +86,41 @@ def test_units_agree_with_their_powers(number, unit):
     size = number * (1024 if "i" in unit else 1000) ** "bkmg".index(unit[0].lower())
     if 1024 <= size <= 2**50:
         assert validate({"split_bytes": f"{number}{unit}"}) == {"split_bytes": size}
+
+
+NUMBERS = [one for one in describe() if one.minimum is not None]
+
+
+@st.composite
+def set_numbers(draw: st.DrawFn) -> tuple[Described, int | float]:
+    """A setting and a value of it, often a whole number of a unit."""
+    setting = draw(st.sampled_from(NUMBERS))
+    if isinstance(setting.default, float):
+        return setting, draw(st.floats(setting.minimum, setting.maximum))
+    unit = draw(st.sampled_from([1, 60, 1000, 1024, 3600, 86_400, 10**6, 2**20, 10**9, 2**30]))
+    number = draw(st.integers(int(setting.minimum), int(setting.maximum)))
+    return setting, max(int(setting.minimum), number // unit * unit)
+
+
+@given(set_numbers())
+def test_a_value_as_it_is_typed_is_the_same_value(case):
+    setting, value = case
+    assert validate({setting.name: setting.typed(value)}) == {setting.name: value}
+
+
+def test_values_are_shown_with_their_units():
+    by_name = {one.name: one for one in describe()}
+    shown = {
+        ("split_bytes", 4 * 2**30): ("4 GiB", "4GiB"),
+        ("split_bytes", 5_000_000): ("5 MB", "5MB"),
+        ("split_bytes", 123_457): ("123,457 bytes", "123457"),
+        ("history_s", 604_800): ("7 d", "7d"),
+        ("history_s", 0): ("0 seconds", "0"),
+        ("history_s", 61): ("61 seconds", "61"),
+        ("split_rows", 50_000_000): ("50,000,000 rows", "50000000"),
+        ("bloom_fpp", 0.001): ("0.001", "0.001"),
+        ("compaction_ratio", 3.0): ("3.0", "3.0"),
+        ("publish", "iceberg"): ("iceberg", "iceberg"),
+    }
+    for (name, value), texts in shown.items():
+        assert (by_name[name].shown(value), by_name[name].typed(value)) == texts, name

@@ -207,6 +207,29 @@ class Described:
     choices: tuple[str, ...]
     help: str
 
+    def shown(self, value: float | str) -> str:
+        """Return a value with its unit, for people: ``4 GiB``, ``7 d``, ``50,000,000 rows``, ``0.1``, ``zstd``."""
+        if isinstance(value, str):
+            return value
+        amount, unit = self._whole(value)
+        return f"{amount:,} {unit or self.unit}" if isinstance(amount, int) else f"{amount:,}"
+
+    def typed(self, value: float | str) -> str:
+        """Return a value as it can be set: ``4GiB``, ``7d``, ``50000000``; :func:`validate` gives it back."""
+        if isinstance(value, str):
+            return value
+        amount, unit = self._whole(value)
+        return f"{amount}{unit}"
+
+    def _whole(self, value: float) -> tuple[int | float, str]:
+        """Return the value as a whole number of its largest unit; without a unit if there is none."""
+        units = _FACTORS.get(self.unit, {}) if value == int(value) and value else {}
+        fitting = [(factor, unit) for unit, factor in units.items() if factor > 1 and value % factor == 0]
+        if not fitting:
+            return value, ""
+        factor, unit = max(fitting)
+        return int(value) // factor, _SPELLED.get(unit, unit)
+
 
 def describe() -> list[Described]:
     """Return every setting with its unit, default, bounds or choices, and help, in the order of the class."""
@@ -305,6 +328,11 @@ _FACTORS = {
     "seconds": {"s": 1, "min": 60, "h": 3_600, "d": 86_400},
 }
 """The units that a text may have after its number, by the unit of the setting."""
+
+_SPELLED = {
+    **{f"{letter}b": f"{letter.upper()}B" for letter in "kmgtp"},
+    **{f"{letter}ib": f"{letter.upper()}iB" for letter in "kmgtp"},
+}
 
 
 def _amount(setting: Described, text: str) -> int | float:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import io
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +34,48 @@ def test_rows_of_a_key(browser, stations):
     assert rows(browser, table="stations", **{"low.id": "gamma"}) == [["gamma", 1, None], ["gamma", 2, None]]
     page = browser.get("/query?table=stations&low.id=gamma&run=true").text
     assert '<td class="null n">null</td>' in page
+
+
+def test_a_link_of_a_table_and_a_key_is_enough(browser, stations):
+    assert rows(browser, table="stations", key="gamma") == [["gamma", 1, None], ["gamma", 2, None]]
+    page = browser.get("/query?table=stations&key=gamma").text
+    assert 'name="low.id" value="gamma"' in page
+    # The link that a page offers, and the files that it offers, are of the same rows.
+    asked = browser.get("/query.json?table=stations&low.id=gamma&run=true").json()
+    assert asked["link"] == "/query?table=stations&key=gamma"
+    for link in re.findall('href="(/query/download[^"]*)"', page):
+        assert browser.get(html.unescape(link)).status_code == 200
+    assert browser.get("/query/download?format=csv&table=stations&key=gamma").text.count("gamma") == 2
+
+
+@pytest.mark.parametrize("key", ["a b", "ä&=?#", "'", '"><script>', "k" * 200, "0", "+", "%2F"])
+def test_a_link_has_any_key_of_any_number_of_fields(instance, browser, key):
+    table = instance.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
+    table.write(pa.table({"a": [key, key, "other"], "b": [1, 2, 1]}))
+    asked = browser.get("/query.json", params={"table": "pairs", "low.a": key, "low.b": "2", "run": "true"}).json()
+    assert asked["result"]["rows"] == [[key, 2]]
+    by_link = browser.get(asked["link"].replace("/query?", "/query.json?")).json()
+    assert by_link["result"]["rows"] == [[key, 2]]
+    assert browser.get(asked["link"]).status_code == 200
+
+
+@pytest.mark.parametrize("key", [["a"], ["a", "1", "2"]])
+def test_a_link_with_another_number_of_fields_says_which_there_are(instance, browser, key):
+    instance.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
+    answer = browser.get("/query", params={"table": "pairs", "key": key})
+    assert answer.status_code == 400
+    assert "the row key of pairs is a, b" in answer.text
+    assert browser.get("/query/download", params={"format": "csv", "table": "pairs", "key": key}).status_code == 422
+
+
+@pytest.mark.parametrize("name", ["plain", "order", "Has-Capitals", "1st"])
+def test_an_empty_box_has_a_statement_that_runs(instance, browser, name):
+    assert ">SELECT 1</textarea>" in browser.get("/query?kind=sql").text
+    instance.create_table(name, lakebed.Schema({"k": "int64"})).write(pa.table({"k": [7]}))
+    page = browser.get("/query?kind=sql").text
+    statement = html.unescape(re.search("<textarea[^>]*>([^<]*)</textarea>", page)[1])
+    assert rows(browser, kind="sql", sql=statement) == [[7]]
+    assert ">SELECT 2</textarea>" in browser.get("/query?kind=sql&sql=SELECT+2").text
 
 
 def test_rows_of_a_range(browser, stations):

@@ -1,9 +1,12 @@
 """Authentication of requests: tokens, sessions of browsers, other sites, and what the audit log records."""
 
 import base64
+import html
 import json
 import random
+import re
 from datetime import timedelta
+from urllib.parse import parse_qs, urlsplit
 
 import pyarrow as pa
 import pytest
@@ -129,9 +132,8 @@ def test_no_get_shows_a_hidden_row_or_the_name_of_another_table(client, tokens):
 
 
 def test_a_browser_signs_in_with_a_token_and_out(client, tokens):
-    answer = client.get("/", headers=PAGE)
-    assert answer.status_code == 401
-    assert 'href="/login?next=' in answer.text
+    answer = client.get("/", headers=PAGE, follow_redirects=False)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/login?next=%2F")
     assert client.get("/login").status_code == 200
     wrong = client.post("/login", data={"token": "lakebed_wrong"})
     assert (wrong.status_code, COOKIE in wrong.cookies) == (401, False)
@@ -147,13 +149,80 @@ def test_a_browser_signs_in_with_a_token_and_out(client, tokens):
     assert "Sign out" in page
     assert client.get("/v1/tables").status_code == 200
     client.post("/logout", headers={"sec-fetch-site": "same-origin"})
-    assert client.get("/", headers=PAGE).status_code == 401
+    assert "Sign in" in client.get("/", headers=PAGE).text
 
 
-@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/a\nb"])
+PLACES = ["/", "/jobs?show=failed&window=day", "/log", "/tables/t", "/tables/t/log?before=2", "/query?table=t&key=1"]
+
+
+@pytest.mark.parametrize(
+    "place", [*PLACES, "/query?kind=sql&sql=SELECT%20%27%C3%A9%26%3D%27", "/nothing", "/tables/%2F"]
+)
+def test_signing_in_leads_back_to_where_one_was(client, tokens, place):
+    asked = client.get(place, headers=PAGE, follow_redirects=False)
+    if asked.status_code == 404:
+        # Nothing is there, which needs no principal to be said.
+        return
+    form = client.get(asked.headers["location"], headers=PAGE)
+    assert form.status_code == 200
+    following = html.unescape(re.search('name="next" value="([^"]*)"', form.text)[1])
+    signed = client.post("/login", data={"token": tokens["read"], "next": following}, follow_redirects=False)
+    back = signed.headers["location"]
+    assert (urlsplit(back).path, parse_qs(urlsplit(back).query)) == (
+        urlsplit(place).path,
+        parse_qs(urlsplit(place).query),
+    )
+    assert client.get(back, headers=PAGE).status_code == 200
+
+
+def test_a_program_without_a_token_is_answered_and_led_nowhere(client):
+    for path in ("/", "/index.json", "/query", "/v1/tables"):
+        assert client.get(path, headers={"accept": "*/*"}, follow_redirects=False).status_code == 401
+    for path in ("/index.json", "/v1/tables", "/iceberg/v1/config"):
+        assert client.get(path, headers=PAGE, follow_redirects=False).status_code == 401
+
+
+@pytest.mark.parametrize(
+    ("referer", "back"),
+    [
+        ("http://testserver.local/tables/t?share=bytes", "/tables/t?share=bytes"),
+        ("http://evil.example/tables/t", "/"),
+        ("http://testserver.local//evil.example", "/"),
+        ("", "/"),
+    ],
+)
+def test_a_form_that_is_sent_after_the_session_leads_back_to_its_page(client, referer, back):
+    headers = PAGE | {"sec-fetch-site": "same-origin", "referer": referer}
+    answer = client.post("/tables/t/switch", data={"action": "offline"}, headers=headers, follow_redirects=False)
+    form = client.get(answer.headers["location"], headers=PAGE).text
+    assert html.unescape(re.search('name="next" value="([^"]*)"', form)[1]) == back
+
+
+def test_a_table_that_is_seen_in_part_leads_to_its_rows(client, tokens):
+    for path in ("/tables/t", "/tables/t/log"):
+        answer = client.get(path, headers=bearer(tokens["part"]) | PAGE)
+        assert answer.status_code == 403
+        assert 'href="/query?table=t"' in answer.text
+    rows = client.get("/query?table=t&key=1", headers=bearer(tokens["part"]) | PAGE)
+    assert rows.status_code == 200
+    assert 'href="/tables/t"' not in rows.text
+    assert 'href="/tables/t"' in client.get("/query?table=t", headers=bearer(tokens["read"]) | PAGE).text
+    hidden = client.get("/tables/u", headers=bearer(tokens["part"]) | PAGE)
+    assert (hidden.status_code, "/query?table" in hidden.text) == (403, False)
+    page = client.get("/", headers=bearer(tokens["part"]) | PAGE).text
+    assert 'href="/query?table=t"' in page
+    assert "has no tables" not in page
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "/a\nb", "/\t/evil.example", "javascript:x"],
+)
 def test_a_sign_in_leads_to_pages_of_this_service_only(client, tokens, path):
     answer = client.post("/login", data={"token": tokens["read"], "next": path}, follow_redirects=False)
     assert answer.headers["location"] == "/"
+    shown = client.get("/login", params={"next": path}).text
+    assert 'name="next" value="/"' in shown
 
 
 def test_a_session_ends_by_itself_and_with_its_token(client, tokens, lake, monkeypatch):

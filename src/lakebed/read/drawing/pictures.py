@@ -18,10 +18,10 @@ from lakebed.read.drawing.key_space import WIDTH, KeyCell, KeySpace, layout
 FUNNEL_WIDTH = 600
 
 _COLOURS = (
-    ("#e6eef5", "#1b2937"), ("#c3daee", "#1d3e5e"), ("#93bfe3", "#205683"), ("#5b9dd2", "#2a70a9"),
-    ("#2f78b7", "#4692cf"), ("#0d4f8b", "#7fbdf0"),
+    ("#b4d2ea", "#1e4467"), ("#8fbbe0", "#235683"), ("#66a3d5", "#2a6ba1"), ("#3b85c2", "#4690cc"),
+    ("#1f66a6", "#6fb3e8"), ("#0b4478", "#a3d2f6"),
 )  # fmt: skip
-"""The colours of the six steps of a scale, in light and dark."""
+"""The colours of the six steps of a scale, in light and dark; the same as in style.css of the pages of a service."""
 
 _STYLE = (
     ".lakebed-picture{color-scheme:light dark}"

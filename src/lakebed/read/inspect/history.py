@@ -74,10 +74,10 @@ def record_copy(storage: Storage, table_id: str, kind: CopyKind, url: str, versi
         raise Code.INTERNAL_ERROR(f"{storage.object_url(name)} has another record; its name is new and was taken")
 
 
-def read_copies(storage: Storage, table_id: str) -> Iterator[CopyRecord]:
-    """Return the records, oldest first, each read when it is taken from the iterator."""
+def read_copies(storage: Storage, table_id: str, *, newest_first: bool = False) -> Iterator[CopyRecord]:
+    """Return the records, oldest first or newest first, each read when it is taken from the iterator."""
     # Ids begin with the time of their creation.
-    for found in sorted(storage.list(copy_folder(table_id)), key=lambda one: one.name):
+    for found in sorted(storage.list(copy_folder(table_id)), key=lambda one: one.name, reverse=newest_first):
         data = storage.get(found.name) if is_copy_name(table_id, found.name) else None
         if data is None:
             continue
@@ -109,6 +109,11 @@ class HistoryRow:
     request_key: str | None
     job: str | None
     detail: str
+
+    @property
+    def rewrites(self) -> bool:
+        """Whether the rows were in the table before, in other files: those of a compaction or of a rewrite."""
+        return self.rows_added > 0 and self.rows_removed is None
 
 
 SCHEMA = pa.schema(

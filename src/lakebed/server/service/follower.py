@@ -91,6 +91,11 @@ class Follower:
         views = [Subscription(view, one.source, one.fed) for view, one in summaries.items() if one.source in versions]
         return {view.id: view.lag(versions) for view in views}
 
+    def fed_from(self, source: str) -> dict[str, int]:
+        """Return the versions of a source that its views and indexes have, by their ids; from memory."""
+        summaries = {table_id: watch.summary for table_id, watch in list(self.watches.items())}
+        return {table_id: one.fed for table_id, one in summaries.items() if one.source == source}
+
     def follow_closely(self, tables: frozenset[str], now_s: float) -> None:
         """Check these tables at least every ``follow_s``, however long they are idle: they have subscribers."""
         for watch in (self.watches[one] for one in tables - self._close if one in self.watches):

@@ -259,6 +259,11 @@ class Service:
         """Return how many versions of its source each view lacks, by the id of the view; from memory."""
         return self._follower.view_lags()
 
+    def fed_from(self, source: str) -> dict[str, int]:
+        """Return the versions of a table (by its id) that its views and indexes have, by their ids; from memory."""
+        self._look_unless_started()
+        return self._follower.fed_from(source)
+
     def _publication_period(self, table: str) -> float | None:
         """Return the least time between two publications of a table, by its id; None: it is paused. From memory."""
         watch = self._follower.watches.get(table)

@@ -67,7 +67,11 @@ def answer_error(request: Request[Any, Any, Any], error: Error) -> Response[Any]
     """Answer an error of Lakebed."""
     status = status_of(error)
     headers = {"WWW-Authenticate": 'Bearer realm="lakebed"'} if status == 401 else retry_headers(error)
-    return _answer(request, status, document_of(error), headers)
+    if status == 401 and rendering.wants_page(request):
+        return rendering.login(request)
+    # Only a table that is seen in part is named by such an error: others may be none of the principal's business.
+    seen = error.facts.get("table") if error.code is Code.PERMISSION_MISSING else None
+    return _answer(request, status, document_of(error), headers, seen)
 
 
 def answer_http_error(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
@@ -134,10 +138,11 @@ def _answer(
     status: int,
     document: dict[str, Any],
     headers: Mapping[str, str] | None = None,
+    seen: str | None = None,
 ) -> Response[Any]:
-    """Return the document as JSON, or as a page where a browser asked for one."""
+    """Return the document as JSON, or as a page where a browser asked for one; ``seen`` as for such a page."""
     if request.url.path.startswith("/iceberg/"):
         document = _iceberg_document(status, document["error"])
     if rendering.wants_page(request):
-        return rendering.error_page(request, status, document["error"], headers or {})
+        return rendering.error_page(request, status, document["error"], headers or {}, seen)
     return Response(document, status_code=status, media_type="application/json", headers=headers)

@@ -92,7 +92,7 @@ class Asked:
 @dataclass(frozen=True, slots=True)
 class OverviewPage:
     """``tables`` are those of page ``asked.number`` of ``numbers``, of the ``matching`` ones; ``reads`` are those that
-    this service answered.
+    this service answered. ``in_part`` are tables of which the principal sees a part: it can read their rows.
     """
 
     instance: str
@@ -111,6 +111,7 @@ class OverviewPage:
     matching: int
     numbers: int
     tables: tuple[ListedTable, ...]
+    in_part: tuple[str, ...] = ()
 
 
 def totals_of(tables: Sequence[TableStatus]) -> TableTotals:
@@ -221,4 +222,7 @@ def overview(
     tables = [one for one in status.tables if principal.reads_whole(one.name)]
     recent = memory.activity.recent(tables, WAIT_S if memory.activity.has_begun else FIRST_WAIT_S)
     found = make(status, tables, recent, service.instance.url, Asked(q, health, sort, desc, page, window))
-    return rendering.answer(request, "overview.html", found, principal)
+    in_part = [
+        one.name for one in status.tables if principal.policy(one.name) is not None and principal.permission(one.name)
+    ]
+    return rendering.answer(request, "overview.html", replace(found, in_part=tuple(in_part)), principal)

@@ -3,6 +3,8 @@
 *Sizes* that a page reads are recorded. Earlier versions are replayed once from the log, in the background, on the first
 visit. A version never changes, so nothing is read twice.
 
+*Copies* of a table are recorded beside its log; the last records are read again after :data:`COPIES_S`.
+
 *Commits* are read from the logs of tables in the background while pages are viewed. A page waits briefly for the newest
 ones, then shows the known ones. A round reads the entries that tables have by the status of the service and that were
 not read before, newest first: at most :data:`ENTRIES_MAX` of a table, and none older than :data:`WINDOW_S`. Entries
@@ -17,13 +19,14 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import islice
 
 from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.state.table_state import TableState
 from lakebed.read.drawing.key_space import KeySpace
-from lakebed.read.inspect.history import HistoryRow, rows_of
+from lakebed.read.inspect.history import CopyRecord, HistoryRow, read_copies, rows_of
 from lakebed.server.service.status import TableStatus
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
@@ -84,8 +87,7 @@ class RecentCommits:
             for row in rows_of(stored, self.table.id):
                 rows.append(row)
                 counted.commits += 1
-                if row.rows_removed == 0:
-                    # Not a compaction, which writes rows that were there.
+                if not row.rewrites:
                     counted.rows += row.rows_added
                     counted.size_bytes += row.bytes_added
         kept = {minute: one for minute, one in self.minutes.items() if minute >= first}
@@ -209,6 +211,8 @@ SIZES_MAX = 400
 
 SAMPLES = 50
 
+COPIES_MAX = 20
+
 
 @dataclass(frozen=True, slots=True)
 class SizeAt:
@@ -300,6 +304,9 @@ KEY_SPACES_MAX = 8
 
 HISTORIES_MAX = 64
 
+COPIES_S = 60.0
+"""Pages are fetched every few seconds, and a look for copies is a request to list."""
+
 
 class PageMemory:
     """One for an application. Safe to use from many threads."""
@@ -308,6 +315,7 @@ class PageMemory:
         self.activity = Activity(instance)
         self._key_spaces: OrderedDict[str, KeySpace] = OrderedDict()
         self._histories: OrderedDict[str, SizeHistory] = OrderedDict()
+        self._copies: OrderedDict[str, tuple[float, tuple[CopyRecord, ...]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -328,6 +336,21 @@ class PageMemory:
             self._key_spaces[state.table] = found
             if len(self._key_spaces) > KEY_SPACES_MAX:
                 self._key_spaces.popitem(last=False)
+        return found
+
+    def copies(self, table: Table) -> tuple[CopyRecord, ...]:
+        """Return the last :data:`COPIES_MAX` records of copies of a table, newest first. Raises StorageError."""
+        now_s = clock.monotonic_s()
+        with self._lock:
+            read_s, known = self._copies.get(table.id, (-COPIES_S, ()))
+        if now_s - read_s < COPIES_S:
+            return known
+        found = tuple(islice(read_copies(table.storage, table.id, newest_first=True), COPIES_MAX))
+        with self._lock:
+            self._copies[table.id] = now_s, found
+            self._copies.move_to_end(table.id)
+            if len(self._copies) > HISTORIES_MAX:
+                self._copies.popitem(last=False)
         return found
 
     def sizes(self, table: Table) -> SizeHistory:

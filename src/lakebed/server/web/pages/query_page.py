@@ -1,6 +1,7 @@
 """The query page: the rows of a key or of a key range, SQL over all tables, and explanations of reads.
 
-The parameters of a request are in its URL, so that results can be linked. Rows are read once, or twice for an
+The parameters of a request are in its URL, so that results can be linked. ``?table=flights&key=N14228`` is the shortest
+link: the rows of a key, with ``key`` for each field of the row key, in order. Rows are read once, or twice for an
 explanation: the second read is explained. A grid takes the first rows of a stream and reads no batch beyond them. A
 read that takes too long ends with an error, so that a page does not wait for it.
 """
@@ -19,12 +20,14 @@ from litestar import Response, get
 from litestar.params import QueryParameter
 
 from lakebed import clock
+from lakebed.engine.tokens import quoted_name
 from lakebed.errors import BadKeyError, Code, NotFoundError, SchemaMismatchError, UsageError
 from lakebed.model.checks import shown
 from lakebed.model.json_values import encode_rows
 from lakebed.model.keys import KeyRange
 from lakebed.model.schema import Field, Schema
 from lakebed.model.types import is_number
+from lakebed.model.wording import count_text
 from lakebed.read.drawing.pictures import FunnelStep, bars_of
 from lakebed.read.rows.explain import Explanation
 from lakebed.read.rows.row_stream import RowStream
@@ -126,10 +129,13 @@ class KeyInput:
 
 @dataclass(frozen=True, slots=True)
 class AskedRows:
-    """The parameters of a request, as they were typed."""
+    """The parameters of a request, as they were typed. ``key`` has the fields of a link in their order; it is empty
+    once ``low`` has them.
+    """
 
     kind: Kind
     table: str
+    key: tuple[str, ...]
     low: Mapping[str, str]
     high: Mapping[str, str]
     where: str
@@ -142,7 +148,11 @@ class AskedRows:
 
 @dataclass(frozen=True, slots=True)
 class QueryPage:
-    """``keys`` and ``fields`` are those of the chosen table; without one there are none, and no ``asked.table``."""
+    """``keys`` and ``fields`` are those of the chosen table; without one there are none, and no ``asked.table``.
+
+    ``link`` is the address of the rows of the key; None if no key was asked for. ``whole``: the page of the table is
+    for this principal as well.
+    """
 
     asked: AskedRows
     tables: tuple[str, ...]
@@ -150,6 +160,8 @@ class QueryPage:
     fields: tuple[ShownField, ...]
     result: Grid | None
     funnel: Funnel | None
+    link: str | None
+    whole: bool
     error: str
     seconds: float
 
@@ -168,6 +180,7 @@ def asked_rows(request: AnyRequest) -> AskedRows:
     """Return the parameters in the URL. Raises UsageError."""
     given = request.query_params
     kind = _KINDS.get(given.get("kind", "key"))
+    key = tuple(given.getall("key", []))
     if kind is None:
         raise Code.ARGUMENT_INVALID(f"kind = {shown(given['kind'])}: is one of {', '.join(_KINDS)}")
     low = {name.removeprefix("low."): text for name, text in given.items() if name.startswith("low.")}
@@ -178,6 +191,7 @@ def asked_rows(request: AnyRequest) -> AskedRows:
     return AskedRows(
         kind=kind,
         table=given.get("table", ""),
+        key=key if kind == "key" else (),
         low=low,
         high=high,
         where=given.get("where", "").strip(),
@@ -185,8 +199,21 @@ def asked_rows(request: AnyRequest) -> AskedRows:
         reverse=given.get("reverse") == "true",
         explain=given.get("explain") == "true",
         sql=given.get("sql", "").strip(),
-        run="run" in given,
+        run="run" in given or (bool(key) and kind == "key"),
     )
+
+
+def with_key(asked: AskedRows, schema: Schema) -> AskedRows:
+    """Return the request with the key of a link as the fields of the form have it. Raises BadKeyError."""
+    if not asked.key:
+        return asked
+    names = schema.row_key_names
+    if len(asked.key) != len(names):
+        raise Code.KEY_LENGTH_MISMATCH(
+            f"the link has {count_text(len(asked.key), 'key value')}, and the row key of {asked.table} is "
+            f"{', '.join(names)}: give key=… once for each"
+        )
+    return replace(asked, key=(), low=dict(zip(names, asked.key, strict=True)))
 
 
 def selection(schema: Schema, asked: AskedRows) -> tuple[list[KeyRange], list[Any]]:
@@ -247,6 +274,7 @@ def page_of(context: QueryContext, asked: AskedRows) -> QueryPage:
         if asked.table:
             found = context.tables.table(principal, Permission.READ, asked.table)
             table = principal.readable(found)
+            asked = with_key(asked, table.schema)
         if asked.run and asked.kind == "sql":
             if not asked.sql:
                 raise Code.ARGUMENT_MISSING("write a statement first, such as SELECT 1")
@@ -259,16 +287,25 @@ def page_of(context: QueryContext, asked: AskedRows) -> QueryPage:
     except _SHOWN_ON_THE_PAGE as failed:
         error = failed.message
     schema = None if table is None else table.schema
+    keys = _key_inputs(schema, asked) if schema else []
+    typed = [one.low for one in keys]
     return QueryPage(
         asked=replace(asked, table="") if table is None else asked,
         tables=tuple(principal.visible(context.service.instance.tables())),
-        keys=tuple(_key_inputs(schema, asked)) if schema else (),
+        keys=tuple(keys),
         fields=fields_of(schema) if schema else (),
         result=result,
         funnel=funnel,
+        link=rendering.rows_link(asked.table, key=typed) if result and asked.kind == "key" else None,
+        whole=bool(asked.table) and principal.reads_whole(asked.table),
         error=error,
         seconds=clock.monotonic_s() - began_s,
     )
+
+
+def example_of(table: str) -> str:
+    """Return a statement that runs, for an empty box: the first rows of a table, or of none."""
+    return f"SELECT * FROM {quoted_name(table)} LIMIT 10" if table else "SELECT 1"  # noqa: S608 - quoted, and shown
 
 
 def _key_inputs(schema: Schema, asked: AskedRows) -> list[KeyInput]:
@@ -295,7 +332,10 @@ async def query_page(
     def answered() -> Response[bytes]:
         found = page_of(context, asked)
         status = 400 if found.error else 200
-        return rendering.answer(request, "query.html", found, principal, status=status, downloads=DOWNLOADS)
+        example = example_of(asked.table or next(iter(found.tables), ""))
+        return rendering.answer(
+            request, "query.html", found, principal, status=status, downloads=DOWNLOADS, example=example
+        )
 
     if asked.kind != "sql" or not asked.run:
         return await anyio.to_thread.run_sync(answered)
@@ -324,7 +364,7 @@ async def download(
         def rows() -> RowStream:
             table = tables.table(principal, Permission.READ, asked.table)
             snapshot = principal.readable(table).snapshot()
-            ranges, _ = selection(snapshot.schema, asked)
+            ranges, _ = selection(snapshot.schema, with_key(asked, snapshot.schema))
             return snapshot.scan(*ranges, where=asked.where or None, reverse=asked.reverse)
 
         return await answers.send(request, rows, _FORMATS[form], principal)

@@ -15,7 +15,7 @@ from functools import cache, partial
 from importlib.resources import files
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,6 +27,7 @@ from litestar.params import FromPath
 from lakebed import clock
 from lakebed.model.version import VERSION
 from lakebed.model.wording import printable
+from lakebed.read.inspect.history import HistoryRow
 from lakebed.server.security.principal import Principal
 from lakebed.server.web.request_authentication import COOKIE, HEALTH
 from lakebed.server.web.waiting import threaded
@@ -34,7 +35,9 @@ from lakebed.server.web.waiting import threaded
 NONE = "\N{EN DASH}"
 """Stands for what there is not."""
 
-_SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
+MINUS = "\N{MINUS SIGN}"
+
+_SHORT = ((10**12, "T"), (10**9, "G"), (10**6, "M"))
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _PERIODS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
@@ -45,18 +48,23 @@ TITLE_CHARACTERS_MAX = 1_000
 
 
 def count(number: int | None) -> str:
-    """Return a whole number with separators."""
+    """Return a whole number with all digits and separators: what numbers say as titles, and versions always."""
     return NONE if number is None else f"{number:,}"
 
 
-def short(number: float | None) -> str:
-    """Return a number in three digits or so: 1,234 is 1.23k."""
-    if number is None:
+def number(given: float | None) -> str:
+    """Return an amount as every page shows it: all digits below a million (``336,776``), three above (``12.3M``)."""
+    if given is None:
         return NONE
     for unit, letter in _SHORT:
-        if abs(number) >= unit:
-            return f"{number / unit:.3g}{letter}" if abs(number) < 999.5 * unit else f"{number / unit:,.0f}{letter}"
-    return f"{number:.3g}" if number != int(number) else f"{int(number)}"
+        if abs(given) >= unit:
+            return f"{given / unit:.3g}{letter}" if abs(given) < 999.5 * unit else f"{given / unit:,.0f}{letter}"
+    return f"{given:,.0f}"
+
+
+def mean(given: float | None) -> str:
+    """Return an average, such as files a partition: ``1.3``."""
+    return NONE if given is None else f"{given:,.1f}"
 
 
 def size(size_bytes: float | None) -> str:
@@ -72,9 +80,11 @@ def size(size_bytes: float | None) -> str:
 
 
 def period(seconds: float) -> str:
-    """Return a length of time: 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    """Return a length of time: 40 µs, 8.5 ms, 850 ms, 12 s, 5 min, 3 h, 2 d."""
+    if seconds < 0.001:
+        return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
+        return f"{seconds * 1000:.0f} ms" if seconds >= 0.01 else f"{seconds * 1000:.1f} ms"
     for unit, name in _PERIODS:
         if seconds >= unit:
             return f"{seconds / unit:.0f} {name}"
@@ -95,13 +105,21 @@ def moment(since_us: float) -> dt.datetime | None:
 
 
 def change(added: int, removed: int | None) -> str:
-    """Return what came and what went: ``+12 -3``; a question mark stands for a number that is not known."""
-    parts = [f"+{added:,}"] if added else []
-    if removed is None:
-        parts.append("-?")
-    elif removed:
-        parts.append(f"-{removed:,}")
+    """Return what came and what went: ``+12 −3``; a question mark stands for a number that is not known."""
+    parts = [f"+{number(added)}"] if added else []
+    if removed != 0:
+        parts.append(f"{MINUS}{'?' if removed is None else number(removed)}")
     return " ".join(parts)
+
+
+def rows_changed(row: HistoryRow) -> str:
+    """Return the rows that came and went; those of a compaction, which were there before, are ``36,000 rewritten``."""
+    return f"{number(row.rows_added)} rewritten" if row.rewrites else change(row.rows_added, row.rows_removed)
+
+
+def bytes_changed(row: HistoryRow) -> str:
+    """Return the bytes of the new files."""
+    return f"{'' if row.rewrites else '+'}{size(row.bytes_added)}" if row.bytes_added else ""
 
 
 def value(given: Any) -> str:
@@ -149,11 +167,12 @@ HEADERS = {
 
 _KEPT_FOR_GOOD = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 
+_READS = ("GET", "HEAD")
+
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
 _TITLES = {
     400: "Not understood",
-    401: "Sign in",
     403: "Not allowed",
     404: "Not found",
     405: "Not allowed",
@@ -203,9 +222,11 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(count=count, short=short, size=size, period=period, value=value, shorten=shorten)
+    environment.filters.update(count=count, number=number, mean=mean, size=size, period=period, value=value)
+    environment.filters.update(shorten=shorten, change=change, rows_changed=rows_changed, bytes_changed=bytes_changed)
     environment.globals.update(asset=_asset_path, version=VERSION, title_max=TITLE_CHARACTERS_MAX)
-    environment.globals.update(table_link=table_link, links=LINKS, moment=moment, draw_change=change)
+    environment.globals.update(table_link=table_link, links=LINKS, moment=moment, rows_link=rows_link)
+    environment.globals.update(parsed=dt.datetime.fromisoformat)
     return environment
 
 
@@ -214,10 +235,18 @@ def table_link(name: str, part: str = "", **query: Any) -> str:
     return _link({}, f"/tables/{quote(name, safe='')}{part}", **query)
 
 
+def rows_link(name: str, **query: Any) -> str:
+    """Return the address of the page that reads rows of a table."""
+    return _link({}, "/query", table=name, **query)
+
+
 def _link(given: Mapping[str, Any], path: str, **changes: Any) -> str:
-    """Return the path with the query that was given and some values changed; None takes one away."""
+    """Return the path with the query that was given and some values changed; None takes one away.
+
+    A list is a parameter that stands several times.
+    """
     query = {name: value for name, value in {**given, **changes}.items() if value is not None}
-    return f"{path}?{urlencode(query)}" if query else path
+    return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
 
 def html(template: str, page: Any, principal: Principal | None, **more: Any) -> str:
@@ -241,7 +270,7 @@ def answer(
     if request.url.path.endswith(".json"):
         document = msgspec.json.encode(page, enc_hook=value)
         return Response(document, status_code=status, media_type=MediaType.JSON, headers=HEADERS)
-    here = partial(_link, dict(request.query_params))
+    here = partial(_link, request.query_params.dict())
     has_session = COOKIE in request.cookies
     text = html(template, page, principal, path=request.url.path, here=here, has_session=has_session, **more)
     return Response(text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers=HEADERS)
@@ -266,13 +295,28 @@ def wants_page(request: Request[Any, Any, Any]) -> bool:
     return not is_for_programs and "text/html" in request.headers.get("accept", "")
 
 
+def login(request: Request[Any, Any, Any]) -> Response[bytes]:
+    """Return the response to a browser without a principal: it signs in, and comes back to where it was."""
+    back = _link(request.query_params.dict(), request.url.path) if request.method in _READS else _sent_from(request)
+    return see(_link({}, "/login", next=back))
+
+
+def _sent_from(request: Request[Any, Any, Any]) -> str:
+    """Return the page of this service that has the form that was sent: it is to be filled in again."""
+    page = urlsplit(request.headers.get("referer", ""))
+    is_here = page.netloc == request.headers.get("host", "") and page.path.startswith("/")
+    return urlunsplit(("", "", page.path, page.query, "")) if is_here else "/"
+
+
 def error_page(
-    request: Request[Any, Any, Any], status: int, error: Mapping[str, Any], headers: Mapping[str, str]
+    request: Request[Any, Any, Any], status: int, error: Mapping[str, Any], headers: Mapping[str, str], seen: str | None
 ) -> Response[bytes]:
-    """Return the page for a request that failed; it names no principal, since the request may have none."""
+    """Return the page for a request that failed; it names no principal, since the request may have none.
+
+    ``seen`` is a table of which the principal sees a part: its rows are on the page for queries.
+    """
     page = {"status": status, "title": _TITLES.get(status, "Failed"), "error": error}
-    back = _link(dict(request.query_params), request.url.path) if request.method == "GET" else "/"
-    text = html("error.html", page, None, sign_in=_link({}, "/login", next=back))
+    text = html("error.html", page, None, seen=seen, has_session=COOKIE in request.cookies)
     return Response(
         text.encode(), status_code=status, media_type="text/html; charset=utf-8", headers={**HEADERS, **headers}
     )

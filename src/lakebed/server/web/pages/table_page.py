@@ -17,7 +17,7 @@ from litestar import Response, post
 from litestar.di import NamedDependency
 from litestar.params import FromQuery
 
-from lakebed.errors import Code, NotFoundError
+from lakebed.errors import Code
 from lakebed.model import settings
 from lakebed.model.checks import shown
 from lakebed.model.files import PartitionFile
@@ -30,15 +30,15 @@ from lakebed.model.state.table_state import TableState
 from lakebed.model.type_names import name_of
 from lakebed.read.drawing.key_space import Colour, KeyCell, KeySpace, Scale, Share, layout, part_of
 from lakebed.read.inspect.history import HistoryRow
-from lakebed.server.security.principal import Permission
+from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service.service import Service
 from lakebed.server.service.status import OperationStatus, TableStatus
 from lakebed.server.web.access import AnyRequest, FormBody, PathText, ThePrincipal, TheService, TheTables
 from lakebed.server.web.pages import charts, rendering
+from lakebed.server.web.pages.lineage import Lineage, lineage_of
 from lakebed.server.web.pages.page_memory import PageMemory, SizeAt
 from lakebed.server.web.pages.table_health import UNREAD, Health, health_of
 from lakebed.server.web.request_authentication import check_form
-from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 
 
@@ -55,11 +55,16 @@ class ShownField:
 
 @dataclass(frozen=True, slots=True)
 class ShownSetting:
-    """A setting and its value; ``own`` is the one that the table has set itself, None if it takes the instance's."""
+    """A setting and its value; ``own`` is the one that the table has set itself, None if it takes the instance's.
+
+    ``text`` is the value with its unit for people, ``own_text`` as it can be typed.
+    """
 
     setting: Described
     value: Any
     own: Any
+    text: str
+    own_text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +99,6 @@ class ShownFile:
     width: float
 
 
-@dataclass(frozen=True, slots=True)
-class ShownView:
-    """What a table is fed from; ``source`` is None if that table was dropped. An index has no query to ``select``."""
-
-    source: str | None
-    select: str
-    version: int
-
-
 def fields_of(schema: Schema) -> tuple[ShownField, ...]:
     """Return the fields in their order."""
     keys = dict.fromkeys(schema.row_key_names, "row key") | {one.name: "sort key" for one in schema.sort_key}
@@ -114,7 +110,16 @@ def fields_of(schema: Schema) -> tuple[ShownField, ...]:
 
 def settings_of(in_force: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[ShownSetting, ...]:
     """Return every setting."""
-    return tuple(ShownSetting(one, in_force[one.name], own.get(one.name)) for one in settings.describe())
+    return tuple(
+        ShownSetting(
+            one,
+            in_force[one.name],
+            own.get(one.name),
+            one.shown(in_force[one.name]),
+            one.typed(own[one.name]) if one.name in own else "",
+        )
+        for one in settings.describe()
+    )
 
 
 def key_text(codec: KeyCodec, bound: bytes) -> str:
@@ -231,7 +236,7 @@ class TablePage:
     paused: tuple[str, ...]
     history: tuple[HistoryRow, ...]
     tags: Mapping[str, int]
-    view: ShownView | None
+    lineage: Lineage
 
 
 def range_of(low: str | None, high: str | None) -> EncodedRange:
@@ -278,11 +283,15 @@ def shown_key_space(
 
 
 def _ticks(cells: tuple[ShownCell, ...]) -> tuple[str, ...]:
-    """Return the least keys of the cells at evenly spaced places, from the left edge to the right one."""
-    found = []
+    """Return the least keys of the cells at evenly spaced places, from the left edge to the right one.
+
+    A key stands once: the places of a wide cell after its first are empty.
+    """
+    found: list[str] = []
     for number in range(TICKS):
         at = 1000 * number / TICKS
-        found.append(next(one.low for one in reversed(cells) if one.cell.x <= at))
+        low = next(one.low for one in reversed(cells) if one.cell.x <= at) or "start"
+        found.append("" if low in found else low)
     return tuple(found)
 
 
@@ -294,9 +303,16 @@ def _publication_of(status: TableStatus) -> ShownPublication | None:
 
 
 def page_of(
-    table: Table, service: Service, memory: PageMemory, *, keys: EncodedRange, share: Share, colour: Colour
+    table: Table,
+    service: Service,
+    memory: PageMemory,
+    principal: Principal,
+    *,
+    keys: EncodedRange,
+    share: Share,
+    colour: Colour,
 ) -> TablePage:
-    """Return the page of a table, with the part of its key space that has these keys."""
+    """Return the page of a table for a principal, with the part of its key space that has these keys."""
     state = table.state()
     space = memory.key_space(state)
     instance, status = service.instance, service.status().table(table.name)
@@ -330,7 +346,7 @@ def page_of(
         paused=tuple(sorted(instance.paused(table.name))),
         history=tuple(table.history_rows(HISTORY_ROWS)),
         tags=dict(sorted(state.tags.items())),
-        view=_view_of(instance, state),
+        lineage=lineage_of(service, principal, state, status, memory.copies(table)),
     )
 
 
@@ -338,19 +354,9 @@ def _charts(sizes: list[SizeAt]) -> tuple[charts.LineChart, ...]:
     lines = (
         charts.line("Rows", "", [(one.at, one.rows) for one in sizes]),
         charts.line("Stored", "bytes", [(one.at, one.size_bytes) for one in sizes]),
-        charts.line("Files a partition", "", [(one.at, one.files / one.partitions) for one in sizes]),
+        charts.line("Files a partition", "mean", [(one.at, one.files / one.partitions) for one in sizes]),
     )
     return tuple(line for line in lines if line is not None)
-
-
-def _view_of(instance: Instance, state: TableState) -> ShownView | None:
-    if state.view is None:
-        return None
-    try:
-        source: str | None = instance.named(state.view.table).name
-    except NotFoundError:
-        source = None
-    return ShownView(source, state.view.select, state.view.version)
 
 
 @rendering.page("/tables/{name:str}")
@@ -370,7 +376,7 @@ def table_page(
     principal.require_all_rows(name)
     keys = range_of(request.query_params.get("from"), request.query_params.get("to"))
     table = tables.table(principal, Permission.READ, name)
-    found = page_of(table, service, memory, keys=keys, share=share, colour=colour)
+    found = page_of(table, service, memory, principal, keys=keys, share=share, colour=colour)
     can_edit = principal.permission(name) is Permission.ADMIN
     operations = tuple(OPERATIONS.values())
     return rendering.answer(request, "table.html", found, principal, can_edit=can_edit, all_operations=operations)

@@ -38,7 +38,7 @@
 
   const replace = async (url, only) => {
     const turn = ++shown;
-    const answer = await fetch(url, { headers: { Accept: "text/html" } });
+    const answer = await fetch(url, { headers: { Accept: "text/html" }, redirect: "manual" });
     if (!answer.ok) { notice(WHY[answer.status] || `The service answers with status ${answer.status}`); return; }
     notice();
     if (turn !== shown) { return; }
@@ -61,7 +61,8 @@
 
   // -- A page that is not brought up to date says so, and since when.
 
-  const WHY = { 401: "Your session is over: reload the page to sign in", 404: "What this page shows is gone" };
+  // Status 0 is a redirect, which is one to the page for signing in.
+  const WHY = { 0: "Your session is over: reload the page to sign in", 404: "What this page shows is gone" };
 
   const notice = (why) => {
     const now = document.getElementById("stale");
