@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from mkdocs.structure.files import File, Files
 
+from lakebed.cli.manual import RECORDS
+
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
-RECORDS = re.compile(r"decisions/0.*|performance/.*|benchmarks")
-"""Pages that others refer to, and that a search would put before those; as in ``lakebed docs``."""
 EXAMPLES = "examples"
 INTEGRATIONS = "integrations"
 

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 
     from lakebed.cli.invocation import Invocation
 
-_RECORDS = re.compile(r"decisions/0.*|performance/.*|benchmarks")
+RECORDS = re.compile(r"decisions/0.*|performance/.*|benchmarks")
+"""The names of pages that are records; the site leaves them out of its search as well."""
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -51,7 +52,7 @@ def docs(cli: Invocation, *, page: str | None, search: str | None) -> None:
         raise Code.ARGUMENTS_CONFLICT("give a page, or --search with words, not both")
     folder = pages_folder()
     pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    listed = {name: path for name, path in pages.items() if not _RECORDS.fullmatch(name)}
+    listed = {name: path for name, path in pages.items() if not RECORDS.fullmatch(name)}
     text = None
     if page is not None:
         name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
