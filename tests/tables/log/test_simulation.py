@@ -88,7 +88,7 @@ def test_it_keeps_them_in_many_schedules(monkeypatch):
     run_seeds(NIGHTLY, monkeypatch)
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_seed_replays_its_schedule(monkeypatch, seed):
     assert run_seed(seed, monkeypatch).schedule.trace == run_seed(seed, monkeypatch).schedule.trace
 
@@ -270,15 +270,15 @@ WRONG_FORMS = {
     no_look_at_what_exists: 2,
     what_exists_is_ours: 0,
     on_after_an_unclear_put: 0,
-    the_log_start_does_not_matter: 4,
+    the_log_start_does_not_matter: 8,
     published_before_it_is_created: 0,
-    rests_on_the_checkpoint_before: 0,
+    rests_on_the_checkpoint_before: 1,
     a_checkpoint_of_another_number: 0,
-    sidecars_are_swept_too_soon: 16,
-    an_unclear_sidecar_is_there: 0,
-    request_keys_are_forgotten: 0,
-    a_repeat_has_a_base_number_of_its_own: 63,
-    closed_jobs_commit: 0,
+    sidecars_are_swept_too_soon: 27,
+    an_unclear_sidecar_is_there: 1,
+    request_keys_are_forgotten: 2,
+    a_repeat_has_a_base_number_of_its_own: 4,
+    closed_jobs_commit: 11,
     not_validated_again: 0,
 }
 """Each form, and a seed that shows it soon. Another one does after a change of the simulation; this is tried first,
