@@ -225,16 +225,17 @@ def one_core():
 @pytest.mark.usefixtures("one_core")
 def test_text_after_the_sample_means_the_same_as_in_it():
     count = 0
-    for name, typical in DETECTED_FROM.items():
+    for number, (name, typical) in enumerate(DETECTED_FROM.items()):
         before = [typical] * (64 // len(typical))
-        for text in filter(None, HOSTILE):
+        # A file for each text takes most of the time. Every text is of half of the types.
+        for text in filter(None, HOSTILE[number % 2 :: 2]):
             judge(
                 "csv, detected", text.strip(" \t"), name, by_csv(text, None, before=before, sample_bytes=64), usual=True
             )
             count += 1
 
     print(f"{count:,} comparisons")
-    assert count > 1_000
+    assert count > 800
 
 
 def random_texts(seed, count):
@@ -266,7 +267,7 @@ def test_random_text_is_exactly_what_it_means_or_is_refused(seed):
 
 @pytest.mark.parametrize("seed", range(2))
 def test_columns_of_random_text_are_cast_as_single_texts_are(seed):
-    texts = [*random_texts(100 + seed, 3_000)]
+    texts = [*random_texts(100 + seed, 1_000)]
     for name, kind in KINDS.items():
         for text, found in zip(texts, by_cast(texts, kind), strict=True):
             judge("cast", text, name, found, usual=False)

@@ -77,13 +77,14 @@ def test_rows_are_merged_in_the_order_of_files_and_rows(mode, rows, data):
         assert [one for file in run for one in pq.read_table(file.path).to_pylist()] == meaning(mode, rows)
 
 
+ROWS = 480
 KINDS = {
     "one key in all rows": lambda n: ("same", 0),
-    "one row key in all rows": lambda n: ("same", n * 7919 % 1200),
-    "half of the keys are below all cuts": lambda n: (f"{'az'[n % 2]}{n * 7919 % 1200:04d}", 0),
-    "a key with a third of the rows": lambda n: ("same" if n % 3 else f"{n * 7919 % 1200:04d}", 0),
+    "one row key in all rows": lambda n: ("same", n * 7919 % ROWS),
+    "half of the keys are below all cuts": lambda n: (f"{'az'[n % 2]}{n * 7919 % ROWS:04d}", 0),
+    "a key with a third of the rows": lambda n: ("same" if n % 3 else f"{n * 7919 % ROWS:04d}", 0),
     "sorted": lambda n: (f"{n:04d}", 0),
-    "sampled rows alone are low": lambda n: ("a" if n % 16 == 8 else f"b{n * 7919 % 1200:04d}", 0),
+    "sampled rows alone are low": lambda n: ("a" if n % 16 == 8 else f"b{n * 7919 % ROWS:04d}", 0),
 }
 
 
@@ -92,7 +93,7 @@ KINDS = {
 def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(kind, mode, tmp_path):
     """A twentieth of the rows fit, and a sixth of that is held."""
     schema = Schema({"k": "string"}, {"s": "int64"}, {"a": "int64", "b": "string"})
-    keys = [KINDS[kind](n) for n in range(1200)]
+    keys = [KINDS[kind](n) for n in range(ROWS)]
     columns = zip(*((*key, n, "x") for n, key in enumerate(keys)), strict=True)
     batch = pa.record_batch(dict(zip(schema.names, map(list, columns), strict=True)), schema=schema.arrow)
     ranges = KeyRanges(schema.row_key, (schema.codec.encode(("y",)), schema.codec.encode(("z9",))))
@@ -103,11 +104,11 @@ def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(
     run = write_ranges(paths, ranges, layout, tmp_path, memory_limit_bytes=limit, mode=mode)
 
     codec = KeyCodec((*schema.row_key, *schema.sort_key))
-    order = sorted(range(1200), key=lambda n: codec.encode(keys[n]))
+    order = sorted(range(ROWS), key=lambda n: codec.encode(keys[n]))
     found = [one["a"] for file in run for one in pq.read_table(file.path).to_pylist()]
     if mode.keeps_all:
         assert [codec.encode(keys[n]) for n in found] == [codec.encode(keys[n]) for n in order]
-        assert sorted(found) == list(range(1200))
+        assert sorted(found) == list(range(ROWS))
     else:
         rows = [{"k": k, "s": s, "a": n, "b": "x"} for n, (k, s) in enumerate(keys)]
         assert found == [one["a"] for one in meaning(mode, rows)]

@@ -30,10 +30,10 @@ ROWS = {
     "plain": pa.table({"k": range(5000), "v": [f"{i}" for i in range(5000)]}),
     "nulls": pa.table({"k": range(5000), "v": pa.array([None, "a", "b"] * 1666 + [None, None])}),
     "nested": pa.table({"k": range(3000), "v": [{"a": [["x" * (i % 7)]], "b": i} for i in range(3000)]}),
-    "map": pa.table({"v": pa.array([[("k", "v" * (i % 5))] for i in range(3000)], pa.map_(pa.string(), pa.string()))}),
+    "map": pa.table({"v": pa.array([[("k", "v" * (i % 5))] for i in range(1200)], pa.map_(pa.string(), pa.string()))}),
     "dots": pa.table({"a.b": ["x"] * 3000, "a": range(3000)}),
-    "snapshots": pa.table({"v": pa.array(["y" * 40] * 3000, pa.string_view())}),
-    "binary": pa.table({"v": pa.array([bytes(3)] * 3000, pa.binary(3)), "w": pa.array([b"x"] * 3000)}),
+    "snapshots": pa.table({"v": pa.array(["y" * 40] * 1200, pa.string_view())}),
+    "binary": pa.table({"v": pa.array([bytes(3)] * 1200, pa.binary(3)), "w": pa.array([b"x"] * 1200)}),
 }
 
 

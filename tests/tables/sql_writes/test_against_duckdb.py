@@ -3,7 +3,7 @@
 import re
 
 import duckdb
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lakebed
@@ -155,7 +155,7 @@ def check_same(lake, other, statement, of_duckdb):
     assert held(found) == held(other.execute("SELECT * FROM t").fetchall()), statement
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=2 * settings.default.max_examples)
 @given(st.lists(STATEMENTS, min_size=1, max_size=6))
 def test_statements_change_what_they_change_in_duckdb(found):
     lake, other = pair("k")
@@ -164,7 +164,6 @@ def test_statements_change_what_they_change_in_duckdb(found):
     assert lake.table("t").verify(files=True).sound
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(MERGES, min_size=1, max_size=4))
 def test_merges_change_what_they_change_in_duckdb(found):
     lake, other = pair("k")
