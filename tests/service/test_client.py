@@ -609,8 +609,9 @@ def test_the_code_of_the_page_runs(service):
 # -- the Python Database API ---------------------------------------------------------------------------------------
 
 
-def test_a_connection_of_the_database_api_reads_through_a_service_as_locally(service, table):
-    statement = f"SELECT place, n, at, x, b FROM {table.name} WHERE n >= ? ORDER BY n"
+def test_a_connection_of_the_database_api_reads_through_a_service_as_locally(service):
+    service.lake.create_table("connected", SCHEMA).write(rows())
+    statement = "SELECT place, n, at, x, b FROM connected WHERE n >= ? ORDER BY n"
     expected = [tuple(row.values()) for row in rows().slice(90).to_pylist()]
     folder = service.lake.url.removeprefix("file://")
     for url, options in [(folder, {}), (service.url, {"token": "unused"}), (folder, {"timeout_s": 600})]:

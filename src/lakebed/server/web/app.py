@@ -73,8 +73,11 @@ def routes_in(*modules: ModuleType) -> Iterator[HTTPRouteHandler]:
     """Return the handlers that modules define. A page is two of them, for HTML and for JSON, under one name."""
     for module in modules:
         for value in vars(module).values():
-            found = value if isinstance(value, tuple) else (value,)
-            yield from (one for one in found if isinstance(one, HTTPRouteHandler))
+            for one in value if isinstance(value, tuple) else (value,):
+                if isinstance(one, HTTPRouteHandler):
+                    # Kept by the handler. Applications have copies of it, each of which would parse it anew.
+                    _ = one.parsed_fn_signature
+                    yield one
 
 
 def make_app(
