@@ -475,7 +475,7 @@ def _queries(lake):
     target = connect(f"{lake.url}/{query_object(query.id, ROWS)}")
     rows = table.scan(KeyRange("event-k"), where="at < 9")
     with scratch_folder("golden") as scratch:
-        attempt = Attempt(query.id, 2, target, "parquet")
+        attempt = Attempt.numbered(query.id, 2, target, "parquet")
         result = write_stream(rows, attempt, scratch, memory_limit_bytes=2**26, progress=lambda _: None)
     ended = clock.now()
     objects.end(

@@ -449,6 +449,10 @@ def test_clients_and_commands_submit_fetch_and_cancel(
         assert query.wait(0.0).state == "completed"
         with pytest.raises(UsageError, match=r"failed: .*nothing"):
             connected.submit_sql("SELECT nothing FROM t").rows()
+        name = {"query_id": "01a2b3c4-0000-7000-8000-000000000001"}
+        assert connected.submit_sql("SELECT 1", **name).id == connected.submit_sql("SELECT 1", **name).id
+        with pytest.raises(UsageError, match="another query has the id"):
+            connected.submit_scan("t", **name)
         assert query.id in {state.id for state in connected.submitted_queries()}
 
         (submitted,) = run("query", "submit", "t", "--from", "5", "--to", "8", "--columns", "k")

@@ -345,6 +345,7 @@ def attach(cli: Invocation, *, table: str, sources: tuple[str, ...], job_id: str
 @click.option("--partitions", metavar="N", type=int, help="At most this many files. Default: by file_bytes.")
 @options.columns
 @options.at
+@options.run_once_id("--job-id")
 @options.launcher
 def export(
     cli: Invocation,
@@ -363,7 +364,8 @@ def export(
 
     All rows, or those of the ranges given for which the predicate holds. The export is complete when _SUCCESS is there;
     _manifest.json names every file, and the schema. In JSON, nulls are left out (of a map the whole entry), and NaN and
-    infinities are null: Parquet keeps them. Keys are given as to scan.
+    infinities are null: Parquet keeps them. Keys are given as to scan. With a --job-id, an export that was killed can
+    be repeated into the same folder.
     """
     snapshot = cli.snapshot(table, at)
     how |= {"ranges": ranges.of(snapshot.schema), "columns": options.names(columns)}

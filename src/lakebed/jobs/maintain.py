@@ -203,11 +203,13 @@ class Maintenance:
         with self.tracked(WorkKind.ATTACH, key=job_id) as run:
             return run.reported(attach(self.table, source, job_id, attach_tasks(self.executor, self.place)))
 
-    def export(self, target: Root, wanted: ExportRequest, at: int | None) -> ExportReport:
+    def export(self, target: Root, wanted: ExportRequest, at: int | None, job_id: str | None = None) -> ExportReport:
         """Export a version; see :meth:`lakebed.jobs.pipeline.Pipeline.export`."""
         with self.tracked(WorkKind.EXPORT) as run, self.table.pin(at) as snapshot:
             execute = export_tasks(self.executor, self.place, target, watching(run, in_phase(self.progress, "export")))
-            made = export(self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores)
+            made = export(
+                self.table, snapshot, target.connect(), wanted, execute, cores=lambda: self.cores, job_id=job_id
+            )
             return run.reported(made)
 
     def compact(self, strategy: str | None = None) -> CompactionReport:

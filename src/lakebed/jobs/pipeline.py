@@ -318,6 +318,7 @@ class Pipeline:
         partitions: int | None = None,
         columns: Sequence[str] | None = None,
         at: int | None = None,
+        job_id: str | None = None,
         progress: Callback | None = None,
     ) -> ExportReport:
         """Write the table's rows in key order to files of about ``file_bytes`` in an empty folder.
@@ -329,29 +330,39 @@ class Pipeline:
         and each file with its rows and digest. The storage options are those of the instance if the URL is of the same
         kind of store; otherwise the environment needs the credentials.
 
+        With a ``job_id`` an export that failed or was killed can be repeated into the same folder: the files that it
+        left are deleted. A repeat of one that is complete writes nothing and returns its report.
+
         Raises:
             UsageError: an unknown format or column, an invalid predicate, fewer than one partition, an invalid URL.
             BadKeyError: a range that does not fit the key.
-            ExistsError: the folder is not empty.
+            ExistsError: the folder is not empty; with a ``job_id``, it has files of something else.
             NotRetainedError: files of that version may be deleted.
             DamagedError: a file of the table is not what was written; names it. Nothing is left in the folder.
         """
         wanted = ExportRequest(tuple_of("ranges", ranges), where, format, partitions, columns)
-        return self.maintenance(table, progress).export(place_of(url, self.instance), wanted, at)
+        return self.maintenance(table, progress).export(place_of(url, self.instance), wanted, at, job_id)
 
     def export_sql(
-        self, statement: str, url: str, *, format: str = "parquet", parameters: Parameters | None = None
+        self,
+        statement: str,
+        url: str,
+        *,
+        format: str = "parquet",
+        parameters: Parameters | None = None,
+        job_id: str | None = None,
     ) -> StatementReport:
         """Write the rows of a query in SQL as files of about 128 MiB in an empty folder.
 
         The statement and ``parameters`` are those of :meth:`lakebed.Instance.sql`; it runs in this process. The export
         is complete once ``_SUCCESS`` exists; its ``_manifest.json`` names each file with its rows and digest, in the
-        order of the rows. The versions that the statement reads are pinned meanwhile.
+        order of the rows. The versions that the statement reads are pinned meanwhile. ``job_id`` is as for
+        :meth:`export`; the report of a repeat names no ``tables``.
 
         Raises:
             UsageError: an invalid statement, an unknown format or one that cannot hold the columns, an invalid URL.
             NotFoundError: no such table, tag or version.
-            ExistsError: the folder is not empty.
+            ExistsError: the folder is not empty; with a ``job_id``, it has files of something else.
         """
         check_text("statement", statement)
         from lakebed.engine.statement_parameters import with_parameters
@@ -360,7 +371,8 @@ class Pipeline:
 
         def export() -> StatementReport:
             with self.instance.tracker.running(Begun(operation=WorkKind.EXPORT)) as run:
-                return run.reported(export_statement(self.instance, text, target.connect(), format))
+                made = export_statement(self.instance, text, target.connect(), format, job_id=job_id)
+                return run.reported(made)
 
         return call(export, self.call_thread)
 

@@ -77,7 +77,7 @@ class QueryWork:
         done = finished_result(target, query.id)
         if done is not None:
             return done
-        attempt = Attempt(query.id, number, target, query.file_format)
+        attempt = Attempt.numbered(query.id, number, target, query.file_format)
         principal = Principal.from_json(query.principal)
         if query.url is not None:
             self._record(query, target.url)

@@ -94,12 +94,16 @@ class RemoteQueries:
         at: str | int | None = None,
         url: str | None = None,
         format: str | None = None,
+        query_id: str | None = None,
     ) -> RemoteQuery:
         """Submit a scan; the arguments are those of :meth:`lakebed.Table.scan`.
 
         ``at`` is a version, a tag or a time; by default the latest version. With ``url`` the rows are written to that
         empty folder, which the service must allow, as Parquet or in the ``format`` csv or json; otherwise they are kept
         to be fetched.
+
+        ``query_id`` is a UUID: a repeat with the same one, from any process, returns the query that was submitted.
+        Raises UsageError if another query has it.
         """
         check_text("table", table)
         check_whole_number("limit", limit)
@@ -108,12 +112,14 @@ class RemoteQueries:
         scan: dict[str, Any] = {"ranges": ranges_document(ranges), "where": where, "limit": limit}
         scan |= {"columns": None if columns is None else list(columns), "at": None if at is None else str(at)}
         scan |= {"reverse": reverse, "raw": raw}
-        return self._submit({"table": table, "scan": given(scan), "url": url, "format": format})
+        return self._submit({"table": table, "scan": given(scan), "url": url, "format": format, "id": query_id})
 
-    def submit_sql(self, statement: str, *, url: str | None = None, format: str | None = None) -> RemoteQuery:
-        """Submit a statement; ``url`` and ``format`` are as in :meth:`submit_scan`."""
+    def submit_sql(
+        self, statement: str, *, url: str | None = None, format: str | None = None, query_id: str | None = None
+    ) -> RemoteQuery:
+        """Submit a statement; ``url``, ``format`` and ``query_id`` are as in :meth:`submit_scan`."""
         check_text("statement", statement)
-        return self._submit({"statement": statement, "url": url, "format": format})
+        return self._submit({"statement": statement, "url": url, "format": format, "id": query_id})
 
     def submitted_queries(self) -> list[QueryState]:
         """Return the caller's queries, and those of tables that it administers; the newest first."""
@@ -126,7 +132,8 @@ class RemoteQueries:
 
     def _submit(self, document: dict[str, Any]) -> RemoteQuery:
         # With an id a repeated request is the same query.
-        document["id"] = clock.new_id()
+        if document["id"] is None:
+            document["id"] = clock.new_id()
         found = self._connection.ask("POST", "/v1/queries", given(document), reads=True)
         return RemoteQuery(self._connection, found["id"])
 

@@ -13,19 +13,22 @@ rename.
 
 Several attempts of one export may run, in several processes. The first manifest wins.
 
-Core types: :class:`ExportedFile`. Errors: ExistsError if the target has other files.
+Core types: :class:`ExportedFile`, :class:`ExportIds`. Errors: ExistsError if the target has other files.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code, DamagedError, Error
+from lakebed.model.checks import check_request_key
 from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.storage.contract import PutOutcome
 from lakebed.storage.retries import create_until_clear
@@ -55,9 +58,28 @@ class LocalFile:
     rows: int
 
 
-def check_empty(target: Storage) -> None:
-    """Raise ExistsError if there is anything at the target."""
-    found = next(iter(target.list("")), None)
+@dataclass(frozen=True, slots=True)
+class ExportIds:
+    """The id of an export, and that of one attempt of it, which begins with it and is in the names of its files."""
+
+    export: str
+    attempt: str
+
+    @classmethod
+    def of(cls, job_id: str | None) -> ExportIds:
+        """Return new ids; the attempts of one ``job_id`` are attempts of one export."""
+        if job_id is None:
+            new = clock.new_id()
+            return cls(new, new)
+        check_request_key("job_id", job_id)
+        export = hashlib.sha256(job_id.encode()).hexdigest()[:32]
+        return cls(export, f"{export}-{clock.random_token()}")
+
+
+def check_empty(target: Storage, attempts_of: str | None = None) -> None:
+    """Raise ExistsError if there is anything at the target but files of attempts of that export."""
+    names = (found for found in target.list("") if attempts_of is None or f"-{attempts_of}-" not in found.name)
+    found = next(names, None)
     if found is not None:
         finished = target.get(SUCCESS) is not None
         what = "an export that was finished" if finished else "it may be what an export left that did not finish"
@@ -89,6 +111,12 @@ def read_published(target: Storage) -> Mapping[str, Any] | None:
     """Return the manifest of the export at the target; None if none was published."""
     manifest = target.get(MANIFEST)
     return None if manifest is None else _loaded(manifest)
+
+
+def finished(target: Storage, export: str) -> Mapping[str, Any] | None:
+    """Return the manifest if an attempt of the export published it, after completing an interrupted publication."""
+    manifest = read_published(target)
+    return publish(target, manifest, export) if manifest is not None and manifest.get("export") == export else None
 
 
 def publish(target: Storage, manifest: Mapping[str, Any], attempts_of: str) -> Mapping[str, Any]:

@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed import clock
 from lakebed.errors import Error
 from lakebed.model.documents import reading
 from lakebed.model.reports import ExportedFiles
@@ -39,7 +38,9 @@ from lakebed.table.instance import table_in
 from lakebed.upkeep.export.plan import Cell, cells, parts_wanted, share_out, unweighed
 from lakebed.upkeep.export.publication import (
     ExportedFile,
+    ExportIds,
     check_empty,
+    finished,
     names_of,
     publish,
     read_published,
@@ -111,15 +112,14 @@ class QueryResult:
 class Attempt:
     """One attempt to write the result of a query: below the root of ``target``, in a format of exports."""
 
-    query_id: str
-    number: int
+    ids: ExportIds
     target: Storage
     format: str
 
-    @property
-    def export_id(self) -> str:
-        """The export id of its files; the ids of all attempts begin with the id of the query."""
-        return f"{self.query_id}-{self.number:03d}"
+    @classmethod
+    def numbered(cls, query_id: str, number: int, target: Storage, format: str) -> Attempt:
+        """Return an attempt of a submitted query."""
+        return cls(ExportIds(query_id, f"{query_id}-{number:03d}"), target, format)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Ex
     limit_bytes = table.settings_in_force().memory_limit_bytes
     tasks = [
         QueryTask(
-            attempt.export_id,
+            attempt.ids.attempt,
             index,
             table.id,
             planned.version,
@@ -175,7 +175,7 @@ def run_query(table: Table, planned: PlannedQuery, attempt: Attempt, execute: Ex
         )
         for index, part in enumerate(planned.parts)
     ]
-    with withdrawn_on_failure(attempt.target, attempt.export_id):
+    with withdrawn_on_failure(attempt.target, attempt.ids.attempt):
         files: list[ExportedFile] = []
         for result in execute(tasks) if tasks else ():
             if isinstance(result, Error):
@@ -208,7 +208,7 @@ def write_stream(
     arrow: pa.Schema = rows.schema
     check_format(attempt.format, arrow)
     files: list[ExportedFile] = []
-    with withdrawn_on_failure(attempt.target, attempt.export_id):
+    with withdrawn_on_failure(attempt.target, attempt.ids.attempt):
         batches = iter(rows)
         done = 0
         for first in batches:
@@ -217,7 +217,7 @@ def write_stream(
                 file = write_rows(some, arrow, attempt.format, folder, memory_limit_bytes=memory_limit_bytes)
                 done += file.rows
                 if file.rows:
-                    files.append(send(file, attempt.export_id, len(files), attempt.target))
+                    files.append(send(file, attempt.ids.attempt, len(files), attempt.target))
             progress(done)
         return _published(attempt, arrow, files)
 
@@ -233,8 +233,12 @@ class StatementReport(ExportedFiles):
     tables: Mapping[str, int]
 
 
-def export_statement(instance: Instance, statement: str, target: Storage, format: str) -> StatementReport:
+def export_statement(
+    instance: Instance, statement: str, target: Storage, format: str, *, job_id: str | None
+) -> StatementReport:
     """Write the rows of a statement in SQL below the root of ``target``, which must be empty: all of them, or none.
+
+    If an attempt with the same ``job_id`` has written them, nothing is read: its result, without ``tables``.
 
     The versions that it reads are pinned meanwhile, and the folder is recorded as a copy of each table.
 
@@ -251,12 +255,14 @@ def export_statement(instance: Instance, statement: str, target: Storage, format
             read[name] = snapshot
         return snapshot
 
-    attempt = Attempt(clock.new_id(), 1, target, format)
+    attempt = Attempt(ExportIds.of(job_id), target, format)
+    if job_id is not None and (done := finished_result(target, attempt.ids.export)) is not None:
+        return StatementReport(target.url, done.rows, len(done.files), done.size_bytes, {})
     limit_bytes = instance.sql_pool_bytes()
     with ExitStack() as held:
         rows = held.enter_context(closing(SqlEngine(snapshot_named, instance.tables).run(statement, limit_bytes)))
         check_format(format, rows.schema)
-        check_empty(target)
+        check_empty(target, None if job_id is None else attempt.ids.export)
         for name, snapshot in read.items():
             table = instance.table(table_in(name))
             held.enter_context(table.pin(snapshot.version))
@@ -277,10 +283,8 @@ def result_at(target: Storage, query_id: str) -> QueryResult | None:
 
 def finished_result(target: Storage, query_id: str) -> QueryResult | None:
     """As :func:`result_at`, but first completes an interrupted publication."""
-    manifest = read_published(target)
-    if manifest is None or manifest.get("export") != query_id:
-        return None
-    return _result_of(publish(target, manifest, query_id))
+    manifest = finished(target, query_id)
+    return None if manifest is None else _result_of(manifest)
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,13 +317,13 @@ class _Opened:
 
 def _published(attempt: Attempt, columns: pa.Schema, files: Sequence[ExportedFile]) -> QueryResult:
     manifest = {
-        "export": attempt.query_id,
+        "export": attempt.ids.export,
         "columns": base64.b64encode(columns.serialize().to_pybytes()).decode(),
         "file_format": attempt.format,
         "rows": sum(file.rows for file in files),
         "files": [[file.name, file.rows, file.size_bytes, file.digest] for file in files],
     }
-    return _result_of(publish(attempt.target, manifest, attempt.query_id))
+    return _result_of(publish(attempt.target, manifest, attempt.ids.export))
 
 
 def _result_of(manifest: Mapping[str, Any]) -> QueryResult:

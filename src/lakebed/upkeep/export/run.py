@@ -24,7 +24,7 @@ Errors: UsageError for a format that cannot represent the columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from itertools import count
@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.errors import Code, Error
 from lakebed.files.formats.json_lines import decode_array
@@ -57,7 +56,16 @@ from lakebed.read.rows.plan import is_merged
 from lakebed.read.rows.summaries import load_summaries
 from lakebed.storage.disk_space import scratch_folder, writing_to
 from lakebed.upkeep.export.plan import FORMATS, Cell, cells, parts_wanted, share_out, unweighed
-from lakebed.upkeep.export.publication import ExportedFile, LocalFile, check_empty, publish, send, withdrawn_on_failure
+from lakebed.upkeep.export.publication import (
+    ExportedFile,
+    ExportIds,
+    LocalFile,
+    check_empty,
+    finished,
+    publish,
+    send,
+    withdrawn_on_failure,
+)
 from lakebed.write import batches as runner
 
 if TYPE_CHECKING:
@@ -279,36 +287,40 @@ def export(  # noqa: PLR0913 - what, where to, which rows, and who runs the task
     execute: Execute,
     *,
     cores: Callable[[], int] = lambda: 1,
+    job_id: str | None = None,
 ) -> ExportReport:
     """Write the rows of a pinned snapshot below the root of ``target``, which must be empty.
 
+    If an attempt with the same ``job_id`` has written them, at this or another version, nothing is read: its report.
     ``cores`` returns how many tasks run at once. It is called after all checks, because to count them may start Spark.
 
     Raises:
         UsageError: an unknown format or column, a column named twice, a format that cannot hold the columns, an invalid
             predicate, fewer than one partition.
         BadKeyError: a range that does not fit the key.
-        ExistsError: there is something at the target.
+        ExistsError: there is something at the target, other than what attempts with the job id left.
         DamagedError: an input is not what was written; names it. Nothing is left at the target.
     """
     columns = _columns(snapshot.schema, wanted.columns)
     check_format(wanted.format, _projected(snapshot.schema, columns))
     if wanted.partitions is not None and not is_whole(wanted.partitions, 1):
         raise Code.ARGUMENT_INVALID(f"partitions = {shown(wanted.partitions)}: must be a whole number, 1 or more")
+    ids = ExportIds.of(job_id)
+    if job_id is not None and (done := finished(target, ids.export)) is not None:
+        _check_same(done, _manifest(table, snapshot, wanted, ids.export, ()), target)
+        return _report(table, target, done)
     planned, _ = snapshot.planned(snapshot.encoded(wanted.ranges), wanted.where, rows_a_range=ROWS_A_CELL)
-    check_empty(target)
+    check_empty(target, None if job_id is None else ids.export)
     held = cells(snapshot.state, planned)
-    export_id = clock.new_id()
     parts = _parts(table, snapshot, held, wanted, cores)
-    tasks = [replace(task, columns=columns) for task in _tasks(table, snapshot, wanted, parts, export_id)]
+    tasks = [replace(task, columns=columns) for task in _tasks(table, snapshot, wanted, parts, ids.attempt)]
     record_copy(table.storage, table.id, CopyKind.EXPORT, target.url, snapshot.version)
-    with withdrawn_on_failure(target, export_id):
+    with withdrawn_on_failure(target, ids.attempt):
         results = list(execute(tasks)) if tasks else []
         files = [file for result in results if not isinstance(result, Error) for file in result]
         _check_results(held, results, files, wanted)
-        publish(target, _manifest(table, snapshot, wanted, export_id, files), export_id)
-    rows, size_bytes = sum(file.rows for file in files), sum(file.size_bytes for file in files)
-    return ExportReport(table.name, snapshot.version, target.url, rows, len(files), size_bytes)
+        done = publish(target, _manifest(table, snapshot, wanted, ids.export, files), ids.export)
+    return _report(table, target, done)
 
 
 def run_export_task(task: ExportTask, storage: Storage, target: Storage, scratch: Path) -> tuple[ExportedFile, ...]:
@@ -432,6 +444,26 @@ def _check_results(
         raise Code.ROW_COUNT_MISMATCH(
             f"the table has {expected} rows, but {rows} were exported; verify its files", rows=rows
         )
+
+
+_REQUEST = ("table", "columns", "ranges", "where", "file_format")
+"""The fields of a manifest that say what was asked for."""
+
+
+def _check_same(done: Mapping[str, Any], wanted: Mapping[str, Any], target: Storage) -> None:
+    """Raise ExistsError if an export with the same job id wrote something else."""
+    if changed := [name for name in _REQUEST if done.get(name) != wanted.get(name)]:
+        raise Code.EXPORT_TARGET_NOT_EMPTY(
+            f"{target.url} has an export with this job_id, of another request: {', '.join(changed)} differ. Give each "
+            "export a job_id of its own, and a folder",
+            url=target.url,
+        )
+
+
+def _report(table: Table, target: Storage, manifest: Mapping[str, Any]) -> ExportReport:
+    size_bytes = sum(int(file[2]) for file in manifest["files"])
+    rows, files = int(manifest["rows"]), len(manifest["files"])
+    return ExportReport(table.name, int(manifest["version"]), target.url, rows, files, size_bytes)
 
 
 def _manifest(
