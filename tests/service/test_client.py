@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -173,6 +174,15 @@ def test_counts_samples_prefixes_and_plans(table):
     assert (plan.rows, plan.version, plan.partitions) == (1, table.version, 1)
     assert table.explain(KeyRange("p2", "p3"), where="n > 50").rows == 5
     assert "partitions" in str(table.explain())
+
+
+def test_splits_are_read_apart(table):
+    before = table.scan().read_all()
+    splits = [pickle.loads(pickle.dumps(split)) for split in table.splits()]
+    table.write(rows())
+    assert len(splits) == 3
+    assert [split.rows for split in splits] == [split.scan(columns=["n"]).read_all().num_rows for split in splits]
+    assert pa.concat_tables(split.scan().read_all() for split in splits).equals(before)
 
 
 def test_rows_for_other_libraries(table):

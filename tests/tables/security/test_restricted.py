@@ -243,7 +243,7 @@ def test_what_is_of_all_rows_and_what_writes_is_refused(part, interface):
             getattr(one, interface)
 
 
-@pytest.mark.parametrize("read", ["files", "partitions", "explain"])
+@pytest.mark.parametrize("read", ["files", "partitions", "splits", "explain"])
 def test_a_read_of_all_rows_is_refused(part, read):
     for one in (part, part.snapshot(), part.at(version=part.version)):
         with pytest.raises(AccessError, match="is of all rows"):
@@ -257,7 +257,8 @@ def test_every_read_of_a_table_is_restricted_or_refused():
     ours = {name for name in dir(RestrictedTable) if not name.startswith("_")}
     assert ours == {
         "version", "schema", "snapshot", "at", "pin", "get", "get_many", "scan", "count", "sample", "prefixes",
-        "to_arrow", "to_pandas", "to_polars", "changes", "explain", "files", "partitions", "columns", "head",
+        "to_arrow", "to_pandas", "to_polars", "changes", "explain", "files", "partitions", "splits", "columns",
+        "head",
     }  # fmt: skip
 
 

@@ -12,8 +12,6 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
-import lakebed
-
 __all__ = ["read_table"]
 
 
@@ -32,33 +30,21 @@ def read_table(
     # Checks the columns and the predicate before any task runs, and has the types of the frame.
     with snapshot.scan(columns=names, where=where, limit=0) as rows:
         meta = _frame(rows.read_all(), names)
-    return dd.from_map(_Read(snapshot, where, tuple(names)), _ranges(snapshot), meta=meta)
+    return dd.from_map(_Read(where, tuple(names)), snapshot.splits(), meta=meta)
 
 
 class _Read:
-    """Reads a key range of a snapshot; Dask gives the columns."""
+    """Reads a split of a snapshot; Dask gives the columns."""
 
-    def __init__(self, snapshot: Any, where: str | None, names: tuple[str, ...]) -> None:
-        self.snapshot, self.where, self.names = snapshot, where, names
+    def __init__(self, where: str | None, names: tuple[str, ...]) -> None:
+        self.where, self.names = where, names
 
-    def __call__(self, of: lakebed.KeyRange, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def __call__(self, of: Any, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
         names = list(self.names if columns is None else columns)
         # A frame without columns still has rows.
-        with self.snapshot.scan(of, columns=names or self.names[:1], where=self.where) as rows:
+        with of.scan(columns=names or self.names[:1], where=self.where) as rows:
             return _frame(rows.read_all(), names)
 
 
 def _frame(rows: pa.Table, names: Sequence[str]) -> pd.DataFrame:
     return rows.to_pandas(types_mapper=pd.ArrowDtype)[list(names)]
-
-
-def _ranges(snapshot: Any) -> list[lakebed.KeyRange]:
-    """Return the key ranges of the partitions, in key order."""
-    found = snapshot.partitions()
-    bounds = zip(found["min"].to_pylist(), found["max"].to_pylist(), strict=True)
-    return [lakebed.KeyRange(_bound(low), _bound(high)) for low, high in bounds]
-
-
-def _bound(values: dict[str, Any] | None) -> tuple[Any, ...] | None:
-    """Return a bound of a partition, which may have values of the first fields only."""
-    return None if values is None else tuple(one for one in values.values() if one is not None)

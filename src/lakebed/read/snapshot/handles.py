@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from lakebed.model.schema import Schema
     from lakebed.read.rows.counting import Count
     from lakebed.read.rows.explain import Explanation
+    from lakebed.read.snapshot.splits import Split
 
 Rows_co = TypeVar("Rows_co", covariant=True)
 Table_co = TypeVar("Table_co", covariant=True)
@@ -161,6 +162,14 @@ class TableHandle(ABC, Generic[Rows_co]):
     @abstractmethod
     def files(self, *ranges: KeyRange) -> pa.Table:
         """Return the files that hold the rows of some ranges. A handle of a part of the rows refuses it."""
+
+    def splits(self) -> list[Split]:
+        """Return the parts of the rows of one version, for readers at work at the same time: in key order, a part for
+        each partition. A handle of a part of the rows refuses it.
+        """
+        from lakebed.read.snapshot.splits import splits_of
+
+        return splits_of(self.snapshot())
 
     # -- at a glance --------------------------------------------------------------------------------------------
 
