@@ -1,3 +1,3 @@
 """The fixtures of tests/tables/web."""
 
-from tests.tables.web.conftest import browser, instance, stations  # noqa: F401
+from tests.tables.web.conftest import browser, stations  # noqa: F401

@@ -22,9 +22,9 @@ HERE = {"sec-fetch-site": "same-origin"}
 
 
 @pytest.fixture
-def runs(instance, stations) -> dict[str, str]:
+def runs(lake, stations) -> dict[str, str]:
     """A run that goes on, one with tasks, and one that failed and is parked; their ids."""
-    tracker = instance.tracker
+    tracker = lake.tracker
     begun = {"table": "stations", "table_id": stations.id}
     going = tracker.begin(Begun(operation="import", rows_total=200, tasks=2, **begun))
     tracker.progress(going, rows_done=50)
@@ -71,17 +71,17 @@ def test_a_page_without_runs(browser):
     assert "No runs are on record" in browser.get("/jobs").text
 
 
-def test_a_parked_job_is_retried_by_a_form_of_this_service(browser, instance, runs):
+def test_a_parked_job_is_retried_by_a_form_of_this_service(browser, lake, runs):
     path = f"/jobs/{runs['failed']}/retry"
     assert browser.post(path, headers={"sec-fetch-site": "cross-site"}).status_code == 403
-    assert requested_retries(instance.storage) == set()
+    assert requested_retries(lake.storage) == set()
     answer = browser.post(path, headers=HERE, follow_redirects=False)
     assert (answer.status_code, answer.headers["location"]) == (303, f"/jobs/{runs['failed']}")
-    assert requested_retries(instance.storage) == {runs["failed"]}
+    assert requested_retries(lake.storage) == {runs["failed"]}
     assert browser.post(f"/jobs/{runs['done']}/retry", headers=HERE).status_code == 409
 
 
-def test_a_principal_sees_jobs_of_its_tables_and_may_not_retry(instance, runs):
+def test_a_principal_sees_jobs_of_its_tables_and_may_not_retry(lake, runs):
     tables = {"there": "stations", "not": "others"}
 
     class FakeAuthenticator:
@@ -89,7 +89,7 @@ def test_a_principal_sees_jobs_of_its_tables_and_may_not_retry(instance, runs):
             table = tables[authorization or "there"]
             return Principal("ann", (Role("r", Permission.READ, frozenset({table})),))
 
-    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
+    with TestClient(make_app(Service(lake, maintain=False), FakeAuthenticator())) as client:
         assert len(client.get("/jobs.json").json()["runs"]) == 3
         assert "<form" not in client.get("/jobs").text
         assert client.post(f"/jobs/{runs['failed']}/retry", headers=HERE).status_code == 403
@@ -132,9 +132,9 @@ def test_more_work_at_once_than_there_are_lanes_is_counted():
     assert (len(line.bars), line.hidden) == (LANES_MAX, 3)
 
 
-def test_hooks_are_shown_with_their_failures(instance, stations):
-    add_hook(instance.storage, checked_hook(stations.id, url="http://127.0.0.1:1/hidden"), 0)
-    service = Service(instance, maintain=False)
+def test_hooks_are_shown_with_their_failures(lake, stations):
+    add_hook(lake.storage, checked_hook(stations.id, url="http://127.0.0.1:1/hidden"), 0)
+    service = Service(lake, maintain=False)
     service.hooks.subscriptions.look({})
     for _ in range(3000):
         if service.hooks.status()[0].failures:

@@ -49,8 +49,8 @@ def test_a_link_of_a_table_and_a_key_is_enough(browser, stations):
 
 
 @pytest.mark.parametrize("key", ["a b", "ä&=?#", "'", '"><script>', "k" * 200, "0", "+", "%2F"])
-def test_a_link_has_any_key_of_any_number_of_fields(instance, browser, key):
-    table = instance.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
+def test_a_link_has_any_key_of_any_number_of_fields(lake, browser, key):
+    table = lake.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
     table.write(pa.table({"a": [key, key, "other"], "b": [1, 2, 1]}))
     asked = browser.get("/query.json", params={"table": "pairs", "low.a": key, "low.b": "2", "run": "true"}).json()
     assert asked["result"]["rows"] == [[key, 2]]
@@ -60,8 +60,8 @@ def test_a_link_has_any_key_of_any_number_of_fields(instance, browser, key):
 
 
 @pytest.mark.parametrize("key", [["a"], ["a", "1", "2"]])
-def test_a_link_with_another_number_of_fields_says_which_there_are(instance, browser, key):
-    instance.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
+def test_a_link_with_another_number_of_fields_says_which_there_are(lake, browser, key):
+    lake.create_table("pairs", lakebed.Schema({"a": "string", "b": "int64"}))
     answer = browser.get("/query", params={"table": "pairs", "key": key})
     assert answer.status_code == 400
     assert "the row key of pairs is a, b" in answer.text
@@ -69,9 +69,9 @@ def test_a_link_with_another_number_of_fields_says_which_there_are(instance, bro
 
 
 @pytest.mark.parametrize("name", ["plain", "order", "Has-Capitals", "1st"])
-def test_an_empty_box_has_a_statement_that_runs(instance, browser, name):
+def test_an_empty_box_has_a_statement_that_runs(lake, browser, name):
     assert ">SELECT 1</textarea>" in browser.get("/query?kind=sql").text
-    instance.create_table(name, lakebed.Schema({"k": "int64"})).write(pa.table({"k": [7]}))
+    lake.create_table(name, lakebed.Schema({"k": "int64"})).write(pa.table({"k": [7]}))
     page = browser.get("/query?kind=sql").text
     statement = html.unescape(re.search("<textarea[^>]*>([^<]*)</textarea>", page)[1])
     assert rows(browser, kind="sql", sql=statement) == [[7]]
@@ -158,8 +158,8 @@ def test_a_funnel_narrows_with_what_is_left():
     assert ">1 file, 19 left out<" in took.plot()._repr_svg_()
 
 
-def test_values_are_shown_whole_and_escaped(instance, browser):
-    table = instance.create_table("odd", lakebed.Schema({"k": "binary"}, {}, {"t": "string", "at": "timestamp[ns]"}))
+def test_values_are_shown_whole_and_escaped(lake, browser):
+    table = lake.create_table("odd", lakebed.Schema({"k": "binary"}, {}, {"t": "string", "at": "timestamp[ns]"}))
     text = "<img src=x onerror=alert(1)>" * 10
     table.write(pa.table({"k": [b"\x00\xff"], "t": [text], "at": pa.array([1], pa.timestamp("ns"))}))
     page = browser.get("/query?kind=range&table=odd&run=true").text
@@ -176,14 +176,14 @@ def test_a_read_that_takes_too_long_ends():
         grid_of(schema, iter([batch] * 3), 10, -1)
 
 
-def test_a_principal_sees_its_rows_and_no_funnel(instance, stations):
+def test_a_principal_sees_its_rows_and_no_funnel(lake, stations):
     role = Role("part", Permission.READ, frozenset({"stations"}), where="at = 1", hidden=frozenset({"reading"}))
 
     class FakeAuthenticator:
         def authenticate(self, _: str | None) -> Principal:
             return Principal("ann", (role,))
 
-    with TestClient(make_app(Service(instance, maintain=False), FakeAuthenticator())) as client:
+    with TestClient(make_app(Service(lake, maintain=False), FakeAuthenticator())) as client:
         page = client.get("/query.json?kind=range&table=stations&explain=true&run=true").json()
         assert page["result"]["rows"] == [["alpha", 1], ["gamma", 1], ["omega", 1]]
         assert page["funnel"] is None

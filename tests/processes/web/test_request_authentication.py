@@ -31,13 +31,13 @@ HEALTH = ("/health", "/health/live", "/health/ready")
 
 
 @pytest.fixture
-def lake(instance):
+def lake(lake):
     for name in ("t", "u"):
-        table = instance.create_table(name, Schema({"k": "int64"}, values={"tenant": "string", "note": "string"}))
+        table = lake.create_table(name, Schema({"k": "int64"}, values={"tenant": "string", "note": "string"}))
         table.write(pa.table({"k": [1, 2], "tenant": ["a", "b"], "note": ["mine", HIDDEN]}))
     part = Role("part", Permission.READ, frozenset({"t"}), where="tenant = 'a'", hidden=frozenset({"tenant"}))
-    stored.create_role(instance.storage, part)
-    return instance
+    stored.create_role(lake.storage, part)
+    return lake
 
 
 @pytest.fixture
