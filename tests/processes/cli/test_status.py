@@ -171,13 +171,15 @@ show_live(read, 0.2)
 
 
 @contextmanager
-def terminal(url: str, program: str = TOP, width: int = 150) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+def terminal(
+    url: str, program: str = TOP, width: int = 150, kind: str = "xterm-256color"
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
     """``lakebed top``, or another program, in a terminal of its own, and the other end of that terminal."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
     # The terminal says how large it is, and not the environment.
     inherited = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
-    environment = inherited | {"LAKEBED_INSTANCE": url, "TERM": "xterm-256color"}
+    environment = inherited | {"LAKEBED_INSTANCE": url, "TERM": kind, "PAGER": "cat"}
     process = subprocess.Popen(
         [sys.executable, "-c", OWN_TERMINAL + program],
         stdin=theirs,
@@ -259,13 +261,51 @@ def test_top_needs_a_terminal(cli: Cli, table: str) -> None:
     assert cli("status", table).code == 0
 
 
-def test_top_fits_a_narrow_terminal_with_a_long_name_and_cuts_no_figure(lake: lakebed.Instance, url: str) -> None:
-    name = "readings_of_every_station_in_the_northern_hemisphere"
-    table = lake.create_table(name, lake["readings"].schema)
+LONG_NAME = "readings_of_every_station_in_the_northern_hemisphere"
+
+
+def add_long_named(lake: lakebed.Instance) -> None:
+    """A table with a long name and 10,000 rows."""
+    table = lake.create_table(LONG_NAME, lake["readings"].schema)
     table.write(pa.table({field.name: pa.array([7] * 10_000).cast(field.type) for field in table.schema.arrow}))
+
+
+def test_top_fits_a_narrow_terminal_with_a_long_name_and_cuts_no_figure(lake: lakebed.Instance, url: str) -> None:
+    add_long_named(lake)
     with terminal(url, width=80) as (_, screen):
         shown = seen_until(screen, "last hour")
     lines = [line for line in shown.splitlines() if re.match(r"read\S*…\S*ere ", line)]
     assert lines, shown
     assert "10000" in lines[0].split()
     assert max(len(line.rstrip()) for line in lines) <= 80
+
+
+IN_A_TERMINAL = """
+os.execv(sys.executable, [sys.executable, "-m", "lakebed.cli", *{words!r}])
+"""
+
+
+def said_in_a_terminal(url: str, *words: str, kind: str) -> str:
+    """What a command says to a terminal of 80 columns of this kind, with its control sequences."""
+    with terminal(url, IN_A_TERMINAL.format(words=words), width=80, kind=kind) as (process, screen):
+        said = rest_of(screen).decode()
+        assert process.wait(WAIT_S) == 0, said
+    return said
+
+
+@pytest.mark.parametrize("kind", ["xterm-256color", "dumb"])
+def test_the_status_fits_80_columns_and_cuts_no_figure(lake: lakebed.Instance, url: str, kind: str) -> None:
+    add_long_named(lake)
+    said = re.sub(r"\x1b\[[0-9;]*m", "", said_in_a_terminal(url, "status", kind=kind)).splitlines()
+    heading = next(place for place, line in enumerate(said) if line.startswith("table "))
+    table = [line for line in said[heading:] if re.match(r"table |readings |read\S*…\S*ere ", line)]
+    assert len(table) == 3, said
+    assert max(map(len, table)) <= 80
+    assert "10000" in " ".join(table).split()
+
+
+@pytest.mark.parametrize("words", [("status",), ("history", "readings"), ("settings", "show", "readings"), ("--help",)])
+def test_a_dumb_terminal_gets_no_control_sequences(lake: lakebed.Instance, url: str, words: tuple[str, ...]) -> None:
+    assert "\x1b" not in said_in_a_terminal(url, *words, kind="dumb")
+    if words[0] in ("status", "history"):
+        assert "\x1b[1m" in said_in_a_terminal(url, *words, kind="xterm-256color"), "headings are bold elsewhere"
