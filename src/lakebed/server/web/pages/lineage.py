@@ -6,17 +6,17 @@ table alone. Core type: :class:`Lineage`. Source: docs/pages.md.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from lakebed.errors import NotFoundError
 from lakebed.model.state.table_state import TableState
 from lakebed.read.inspect.history import CopyRecord
 from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.service.service import Service
 from lakebed.server.service.status import TableStatus
+from lakebed.table.table import Table
 
 Kind = Literal["source", "view", "index", "export", "quarantine", "query", "publication"]
 
@@ -46,42 +46,36 @@ class Lineage:
 
 
 def lineage_of(
-    service: Service, principal: Principal, state: TableState, status: TableStatus | None, copies: Sequence[CopyRecord]
+    service: Service, principal: Principal, table: Table, status: TableStatus | None, copies: Sequence[CopyRecord]
 ) -> Lineage:
     """Return the lineage of a table; ``copies`` are the records of its copies, newest first."""
+    state = table.state()
+    known = service.instance.known_tables()
+    names = {table_id: name for table_id, name in known.items() if principal.reads_whole(name)}
     sources: tuple[LineageNode, ...] = ()
     if state.view is not None:
-        name = _name_of(service, principal, state.view.table)
+        name = names.get(state.view.table)
         sources = (LineageNode("source", name, is_table=True, version=state.view.version),)
     return Lineage(
         sources,
-        (*_fed_tables(service, principal, state), *_publications(status), *_copies(principal, status, copies)),
+        (*_fed_tables(service, names, state), *_publications(status), *_copies(principal, table.name, copies)),
         "" if state.view is None else state.view.select,
     )
 
 
-def _name_of(service: Service, principal: Principal, table_id: str) -> str | None:
-    try:
-        name = service.instance.named(table_id).name
-    except NotFoundError:
-        return None
-    return name if principal.reads_whole(name) else None
-
-
-def _fed_tables(service: Service, principal: Principal, state: TableState) -> list[LineageNode]:
-    """Return the views and indexes of a table, by name; those that may not be seen are last."""
+def _fed_tables(service: Service, names: Mapping[str, str], state: TableState) -> list[LineageNode]:
+    """Return the views and indexes of a table, by name; those that may not be seen, which have none, are last."""
     indexes = {one.table for one in state.indexes}
     fed = service.fed_from(state.table)
-    names = {table: _name_of(service, principal, table) for table in fed}
     return [
         LineageNode(
             "index" if table in indexes else "view",
-            names[table],
+            names.get(table),
             is_table=True,
             version=version,
             behind=max(0, state.version - version),
         )
-        for table, version in sorted(fed.items(), key=lambda one: (names[one[0]] is None, names[one[0]] or one[0]))
+        for table, version in sorted(fed.items(), key=lambda one: (one[0] not in names, names.get(one[0], one[0])))
     ]
 
 
@@ -95,8 +89,8 @@ def _publications(status: TableStatus | None) -> list[LineageNode]:
     ]
 
 
-def _copies(principal: Principal, status: TableStatus | None, copies: Sequence[CopyRecord]) -> list[LineageNode]:
-    is_admin = status is not None and principal.permission(status.name) is Permission.ADMIN
+def _copies(principal: Principal, table: str, copies: Sequence[CopyRecord]) -> list[LineageNode]:
+    is_admin = principal.permission(table) is Permission.ADMIN
     return [
         LineageNode(one.kind.value, one.url if is_admin else None, is_table=False, version=one.version, at=one.time)
         for one in copies

@@ -346,7 +346,7 @@ def page_of(
         paused=tuple(sorted(instance.paused(table.name))),
         history=tuple(table.history_rows(HISTORY_ROWS)),
         tags=dict(sorted(state.tags.items())),
-        lineage=lineage_of(service, principal, state, status, memory.copies(table)),
+        lineage=lineage_of(service, principal, table, status, memory.copies(table)),
     )
 
 
