@@ -27,6 +27,8 @@ PICTURES = [
     ("query-light", KEY, "light", 1280, 900),
     ("query-dark", f"/query?kind=sql&sql={quote(SQL)}&run=true", "dark", 1280, 560),
     ("log-light", "/log", "light", 1280, 600),
+    ("overview-phone", "/", "light", 390, 760),
+    ("table-phone", "/tables/flights", "light", 390, 760),
 ]
 
 

@@ -12,6 +12,8 @@ from lakebed.read.drawing import pictures
 from lakebed.read.drawing.key_space import KeySpace
 from lakebed.server.web.pages import rendering
 
+SHEET = files("lakebed.server.web.pages").joinpath("static", "style.css").read_text("utf-8")
+PAIR = r"light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
 FIGURES = ("rows", "bytes", "files", "runs")
 
 
@@ -57,9 +59,26 @@ def test_no_template_formats_a_number_in_a_way_of_its_own():
 
 
 def test_pages_and_pictures_have_the_same_scale_of_colours():
-    sheet = files("lakebed.server.web.pages").joinpath("static", "style.css").read_text("utf-8")
-    pairs = re.findall(r"--c[0-5]: light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)", sheet)
+    pairs = re.findall(rf"--c[0-5]: {PAIR}", SHEET)
     drawing = pictures.partitions_picture(KeySpace.of_rows(1, pa.table({name: [1] for name in FIGURES})))
     drawn = re.findall(r"\.c[0-5]\{fill:light-dark\((#[0-9a-f]{6}),(#[0-9a-f]{6})\)", drawing.svg)
     assert len(pairs) == 6
     assert pairs == drawn
+
+
+def luminance(colour: str) -> float:
+    """By the formula of WCAG 2."""
+    channels = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    red, green, blue = (one / 12.92 if one <= 0.03928 else ((one + 0.055) / 1.055) ** 2.4 for one in channels)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+@pytest.mark.parametrize("scheme", [0, 1], ids=["light", "dark"])
+@pytest.mark.parametrize("step", range(6))
+def test_a_label_can_be_read_on_every_colour(step, scheme):
+    (cell,) = re.findall(rf"--c{step}: {PAIR}", SHEET)
+    rules = re.findall(rf"^(\.label.*?) \{{.*fill: {PAIR}", SHEET, re.MULTILINE)
+    of_step = [colours for selector, *colours in rules if f".on{step} " in selector or ".on" not in selector]
+    text = of_step[-1]
+    dark, light = sorted(luminance(colour[scheme]) for colour in (cell, text))
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
