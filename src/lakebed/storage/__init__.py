@@ -178,5 +178,5 @@ def _memory(name: str) -> Clients:
     with _memories_lock:
         if name not in _memories:
             store = MemoryStore()
-            _memories[name] = Clients(store, store, runtime=None)
+            _memories[name] = Clients(store, lambda: store, runtime=None)
         return _memories[name]

@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,15 +74,19 @@ _LIST_CHUNK = 1000  # one page of S3
 _ONCE: dict[str, Any] = {"max_retries": 0, "retry_timeout": timedelta(seconds=0)}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Clients:
-    """The two clients of one bucket or container, and the options that opened them (secrets: not in reprs)."""
+    """The two clients of one bucket or container, and the options that opened them (secrets: not in reprs).
+
+    The client that does not retry is opened at its first use: 5 ms that a process which only reads need not spend.
+    """
 
     _retrying: ObjectStore = field(repr=False)
-    _once: ObjectStore = field(repr=False)
+    _open_once: Callable[[], ObjectStore] = field(repr=False)
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     runtime: Runtime | None = field(default=STORE_CLIENT, repr=False)
     """The threads that serve requests; None for a store in memory, which needs none."""
+    _once: ObjectStore | None = field(default=None, init=False, repr=False)
 
     @property
     def retrying(self) -> ObjectStore:
@@ -93,6 +98,8 @@ class Clients:
     def once(self) -> ObjectStore:
         """The client that does not retry. Raises UsageError in a forked child."""
         self._enter()
+        if self._once is None:
+            self._once = self._open_once()
         return self._once
 
     def _enter(self) -> None:
@@ -120,7 +127,7 @@ def open_clients(scheme: str, bucket: str, options: Mapping[str, object]) -> Cli
     try:
         return Clients(
             service(bucket, retry_config=_RETRYING, **arguments),
-            service(bucket, retry_config=_ONCE, **arguments),
+            partial(service, bucket, retry_config=_ONCE, **arguments),
             {name: str(value) for name, value in options.items()},
         )
     except UnknownConfigurationKeyError as error:
