@@ -217,8 +217,10 @@ class Keys:
 
 def _with_key_advice(instance: Instance, table: str) -> Error:
     """Return the error about a table that does not exist, with the option that creates it."""
+    from lakebed.table.ahead import confirmed
+
     try:
-        instance.table(table)
+        confirmed(instance).table(table)
     except NotFoundError as error:
         return error.restated(f"{error.message}; to make it from the file, give --key A,B: its row key columns")
     return Code.TABLE_EXISTS(f"table {table} was created meanwhile; write again", table=table)

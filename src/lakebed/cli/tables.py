@@ -267,7 +267,9 @@ def _row_count_text(row: dict[str, Any]) -> int | str:
 @options.yes
 def drop(cli: Invocation, *, table: str, yes: bool) -> None:
     """Drop a table; asks for its name first."""
-    instance = cli.instance()
+    from lakebed.table.ahead import confirmed
+
+    instance = confirmed(cli.instance())
     instance.table(table)
     if not yes:
         options.confirm(f"drop {table}", f"This drops table {table} and all its rows", table)

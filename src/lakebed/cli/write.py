@@ -30,6 +30,7 @@ from lakebed.model.wording import count_text
 from lakebed.read.inspect.history import committed_on_interrupt
 from lakebed.read.inspect.report import removed
 from lakebed.read.rows.summaries import removal
+from lakebed.table.ahead import confirmed
 from lakebed.upkeep.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceLocation
 from lakebed.upkeep.migration.run import SYSTEMS, MigrationReport, Selection
@@ -433,7 +434,7 @@ def migrate(
         raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
     if sort_key and not row_key:
         raise Code.ARGUMENTS_CONFLICT("--sort-key needs --key: together they are the keys of a new table")
-    instance = cli.instance()
+    instance = confirmed(cli.instance())
     try:
         found: Table | None = instance.table(table)
     except NotFoundError as error:

@@ -36,6 +36,7 @@ from lakebed import clock
 from lakebed.errors import Code, DamagedError, NotRetainedError, StorageError
 from lakebed.log import entry as entries
 from lakebed.log.log_limits import LIMITS
+from lakebed.log.remembered import RememberedHeads
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.documents import reading
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
@@ -178,16 +179,21 @@ class Checkpoints(Generic[State]):
         self._number = 0
         self._checked_s = 0.0
         self._ahead: list[bytes | None] = []
+        self.remembered = RememberedHeads(location.storage.cache, location.manifest, identity)
 
     def take_ahead(self, data: bytes | None) -> None:
         """Use these bytes of the manifest, which were just read, for the next read. None: it does not exist."""
         self._ahead = [data]
 
-    def latest(self) -> Head[State] | None:
-        """Return the state of the stored checkpoint; None if there is none or it is damaged; then the log is read."""
+    def latest(self, manifest: bytes | None = None) -> Head[State] | None:
+        """Return the state of the stored checkpoint; None if there is none or it is damaged; then the log is read.
+
+        ``manifest`` is that of the checkpoint, if it is known.
+        """
         self._checked_s = clock.monotonic_s()
+        self._size_bytes = 0
         try:
-            head = self.read()
+            head = self.read(manifest)
         except DamagedError:
             return None
         self._number = 0 if head is None else head.version
@@ -214,12 +220,12 @@ class Checkpoints(Generic[State]):
         """Return whether :meth:`newer` should check: a checkpoint is due, or the log is truncated beyond this one."""
         return self.due() or log_start >= max(self._number, 1)
 
-    def read(self) -> Head[State] | None:
+    def read(self, data: bytes | None = None) -> Head[State] | None:
         """Return the stored checkpoint, without fetching its segments; None if there is none.
 
-        Raises DamagedError if its manifest is damaged.
+        ``data`` is its manifest, if it is known. Raises DamagedError if that is damaged.
         """
-        manifest = self._manifest()
+        manifest = self._manifest() if data is None else Manifest.read(data, self._identity)
         if manifest is None:
             return None
         self._size_bytes = manifest.size_bytes
@@ -305,6 +311,7 @@ class Checkpoints(Generic[State]):
     ) -> None:
         manifest, data = Manifest.of(head, image, stored, self._identity)
         self._storage.replace(self._location.manifest, data)
+        self.remembered.keep_manifest(manifest.version, data)
         self._size_bytes = manifest.size_bytes
 
     def _named(
@@ -356,7 +363,11 @@ class Checkpoints(Generic[State]):
 
     def _manifest(self) -> Manifest | None:
         data = self._ahead.pop() if self._ahead else self._storage.get(self._location.manifest)
-        return None if data is None else Manifest.read(data, self._identity)
+        if data is None:
+            return None
+        manifest = Manifest.read(data, self._identity)
+        self.remembered.keep_manifest(manifest.version, data)
+        return manifest
 
     def _opened(self, manifest: Manifest, replays: _Replays) -> Head[State]:
         segments = {

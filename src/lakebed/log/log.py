@@ -75,9 +75,9 @@ class Log(Generic[State, Proposed, Change]):
         """The lower bound for reads: as :attr:`Committer.committed`."""
         return self._committer.committed
 
-    def open(self) -> State:
-        """Return the known state, otherwise that of the latest checkpoint, otherwise the empty one."""
-        return self.tail.open().state
+    def likely(self) -> Head[State]:
+        """As :meth:`LogTail.likely`."""
+        return self.tail.likely()
 
     def follow(self) -> State:
         """Return the latest state: reads forward to the end of the log (two requests if there is nothing new)."""

@@ -18,6 +18,10 @@ On a store the first look comes first: a listing from the head on shows all entr
 same time, and proves that the last one is the newest; the log start, read after them, proves that they are those that
 were listed. Only if it does not are the entries read one by one.
 
+A process with a cache on local disk begins with the head that one before it has proven (:mod:`.remembered`). The
+listing then starts there, and the entry of that head is read beside it: it must have the digest that is remembered. If
+not, or if so many entries follow that there must be a newer checkpoint, the log is opened as without a cache.
+
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
 """
@@ -41,6 +45,8 @@ from lakebed.log.replay import Past, ReadSidecars, RetainedCheckpoints, advance
 from lakebed.model.state.machine import State
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from lakebed.log.backends.backend import Around, LogBackend
     from lakebed.model.state.machine import Machine
 
@@ -109,6 +115,8 @@ class LogTail(Generic[State]):
         self._looked_s = -math.inf
         self._advancing = threading.Lock()
         self._ahead: ReadAhead[State] | None = None
+        self._remembered: ReadAhead[State] | None = None
+        self._may_remember = True
         self._writing: threading.Thread | None = None
 
     @property
@@ -124,9 +132,10 @@ class LogTail(Generic[State]):
 
         Raises DamagedError, UnsupportedFormatError.
         """
-        if not self.opened:
+        listed = False
+        if not self.opened and not (listed := self._follow_remembered()):
             self.open()
-        if self._looked_s == -math.inf and self._follow_listed():
+        if listed or (self._looked_s == -math.inf and self._follow_listed()):
             if self._may_be_behind:
                 self._move_on()
             return self._head
@@ -141,6 +150,18 @@ class LogTail(Generic[State]):
             f"the log of {self._identity} is truncated faster than it can be opened", log=self._identity, transient=True
         )
 
+    def likely(self) -> Head[State]:
+        """Return the head to read in while :meth:`follow` finds out whether it is the newest.
+
+        The latest that was read, else the remembered one, else that of the latest checkpoint. It proves nothing.
+        """
+        return self.remembered() or self.open()
+
+    def remembered(self) -> Head[State] | None:
+        """Return the head that a process before this one has proven; None: there is none, or the log was opened."""
+        reading = self._remember()
+        return None if reading is None else reading.head
+
     def _follow_listed(self) -> bool:
         """Publish the rest of the log if one listing shows it from the head on without a gap; False: it does not.
 
@@ -151,11 +172,46 @@ class LogTail(Generic[State]):
         """
         with self._advancing:
             reading = ReadAhead(self._head.version, self._head, self._base)
-        asked_s, first = clock.monotonic_s(), reading.start or 1
+        asked_s = clock.monotonic_s()
+        later = self._listed_after(reading.start)
+        return later is not None and self._follow_to(later, reading, asked_s)
+
+    def _follow_remembered(self) -> bool:
+        """As :meth:`_follow_listed`, from the remembered head; False: there is none, or it is not used."""
+        reading = self._remember()
+        if reading is None:
+            return False
+        asked_s = clock.monotonic_s()
+        asks: list[Callable[[], Any]] = [
+            lambda: self._listed_after(reading.start),
+            lambda: self._backend.get(reading.start),
+        ]
+        later, data = in_parallel(lambda ask: ask(), asks)
+        is_there = data is not None and digest_of(data) == reading.head.digest
+        # A checkpoint is after as many entries as usual, or more.
+        near = max(_READ_AT_ONCE, reading.start - reading.base)
+        is_near = later is not None and len(later) <= near
+        with self._advancing:
+            self._remembered = None
+            if not (is_there and is_near) or self.opened:
+                return False
+            self._head, self._base, self.opened = reading.head, reading.base, True
+            self.checkpoints.count_bytes(reading.size_bytes)
+        return self._follow_to(later, ReadAhead(reading.start, reading.head, reading.base), asked_s)
+
+    def _listed_after(self, version: int) -> Sequence[int] | None:
+        """Return the versions after one that one listing shows, from it on without a gap; None: it does not."""
+        first = version or 1
         listed = self._backend.entries_from(first)
         if not listed or list(listed) != list(range(first, first + len(listed))):
-            return False
-        later = listed[1 if reading.start else 0 :]
+            return None
+        return listed[1 if version else 0 :]
+
+    def _follow_to(self, later: Sequence[int], reading: ReadAhead[State], asked_s: float) -> bool:
+        """Read the entries after the head of a reading that were listed at that time, and publish the last one.
+
+        False: they are not those that were listed.
+        """
         try:
             for begin in range(0, len(later), _READ_AT_ONCE):
                 for data in in_parallel(self._backend.get, later[begin : begin + _READ_AT_ONCE]):
@@ -170,6 +226,8 @@ class LogTail(Generic[State]):
         self.proven_s = self._looked_s = asked_s
         if reading.head.version > reading.start:
             self._publish(reading)
+        else:
+            self.checkpoints.remembered.keep(reading.head.version, reading.head.digest)
         return True
 
     def look_past_end(self, since_s: float) -> None:
@@ -308,6 +366,31 @@ class LogTail(Generic[State]):
                 self.opened = True
             return self._head
 
+    def _remember(self) -> ReadAhead[State] | None:
+        """Return what is remembered and was not refuted yet, as a reading without entries; None: nothing."""
+        with self._advancing:
+            if self._may_remember and not self.opened:
+                self._may_remember = False
+                # What is damaged, or written by a newer version, is not remembered.
+                with suppress(DamagedError, UnsupportedFormatError, NotRetainedError, StorageError):
+                    self._remembered = self._read_remembered()
+            return None if self.opened else self._remembered
+
+    def _read_remembered(self) -> ReadAhead[State] | None:
+        found = self.checkpoints.remembered.read()
+        if found is None:
+            return None
+        head: Head[State] | None = Head(0, "", self._machine.empty)
+        if found.manifest is not None:
+            head = self.checkpoints.latest(found.manifest)
+        if head is None:
+            return None
+        base, size_bytes = head.version, 0
+        for data in found.entries:
+            after = advance(head, data, self._identity, self._machine, self._read_sidecars)
+            head, size_bytes = after.head, size_bytes + weight_bytes(data, after.entry.sidecars)
+        return ReadAhead(head.version, head, base, size_bytes) if head.version else None
+
     def _open_above(self, log_start: int) -> None:
         """Continue from a checkpoint that is not below the log start."""
         self._may_be_behind = True
@@ -357,6 +440,9 @@ class LogTail(Generic[State]):
             else:
                 self.checkpoints.count_bytes(sum(weight for _, weight in reading.kept[-new:]))
             self._may_be_behind = True
+        if reading.kept is not None:
+            kept = [data for data, _ in reading.kept[-new:]]
+            self.checkpoints.remembered.keep(reading.head.version, reading.head.digest, kept)
 
     # -- checkpoints ----------------------------------------------------------------------------------------------
 
@@ -387,3 +473,5 @@ class LogTail(Generic[State]):
                 now = self._head
                 state = self._machine.rebase(now.state, head.state, rebased.state)
                 self._head, self._base = Head(now.version, now.digest, state), rebased.version
+            now = self._head
+        self.checkpoints.remembered.keep(now.version, now.digest)

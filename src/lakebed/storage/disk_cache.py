@@ -1,8 +1,9 @@
 """A cache on local disk of what was read from an object store, shared by the processes of one user.
 
-It holds immutable bytes alone, which every reader can tell from others: whole objects under their digest, and parts of
+It holds immutable bytes, which every reader can tell from others: whole objects under their digest, and parts of
 objects under a key that begins with the digest of the object. So it needs no list of what is valid: garbage-collected
-files are never asked for again, and age out. Callers verify bytes before they keep them, as they do without a cache. An
+files are never asked for again, and age out. Beside them are notes of what was the newest, which are replaced, and
+which readers have the store confirm. Callers verify bytes before they keep them, as they do without a cache. An
 entry is verified again whenever it is read; one that is damaged, cut short or misplaced is a miss, and is removed.
 
 Each entry is one file: written under another name, then renamed, so that a process which is killed leaves no half
@@ -132,12 +133,22 @@ class DiskCache:
 
     def keep(self, key: str, data: bytes) -> None:
         """Keep verified bytes under a key, which no other bytes ever have."""
-        size_bytes, path = len(data) + _DIGEST_BYTES, self._path(key)
+        path = self._path(key)
         with suppress(OSError):
-            if self._has_room(path, size_bytes):
-                with self._new_entry(path, size_bytes) as new, _opened(new, os.O_EXCL) as file:
-                    file.write(data)
-                    file.write(_digest(key, data))
+            if self._has_room(path, len(data) + _DIGEST_BYTES):
+                self._write(path, key, data)
+
+    def put(self, key: str, data: bytes) -> None:
+        """Keep a note under a key, in place of the one before. It says what was so once: the store must confirm it."""
+        path = self._path(key)
+        with suppress(OSError):
+            if self._is_usable() and (path.exists() or self._has_room(path, len(data) + _DIGEST_BYTES)):
+                self._write(path, key, data)
+
+    def _write(self, path: Path, key: str, data: bytes) -> None:
+        with self._new_entry(path, len(data) + _DIGEST_BYTES) as new, _opened(new, os.O_EXCL) as file:
+            file.write(data)
+            file.write(_digest(key, data))
 
     # -- whole objects --------------------------------------------------------------------------------------------
 
@@ -216,7 +227,8 @@ class DiskCache:
         new = self._root / _NEW / random_token()
         try:
             yield new
-            self._count(size_bytes)
+            if not path.exists():
+                self._count(size_bytes)
             try:
                 new.replace(path)
             except FileNotFoundError:

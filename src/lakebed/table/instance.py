@@ -289,12 +289,12 @@ class Instance(TableNames[Table]):
 
     @contextmanager
     def _opened_ahead(self, name: str) -> Iterator[None]:
-        """Read, beside the first look at the catalog, the checkpoint of the table that had the name before.
+        """Read, beside the first look at the catalog, what is likely the state of the table that had the name before.
 
         The table is opened next in any case, if the name still means it. A failure is raised by its first use.
         """
         near, tail = self.storage.locality.near, self._catalog.tail
-        known = None if near or tail.proven_s > -math.inf else self._catalog.open().named(name)
+        known = None if near or tail.proven_s > -math.inf else self._catalog.likely().state.named(name)
         if known is None:
             yield
             return
@@ -308,7 +308,7 @@ class Instance(TableNames[Table]):
     @staticmethod
     def _open(table: Table) -> None:
         with suppress(Error):
-            table.log.open()
+            table.log.likely()
 
     def named(self, table_id: str) -> Table:
         """Return the table with this id. Raises NotFoundError if there is none, or it was dropped."""

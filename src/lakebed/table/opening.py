@@ -18,6 +18,7 @@ import os
 import re
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,7 @@ from lakebed.model.foreign_errors import optional_imports
 from lakebed.storage import check_conditional_puts, connect
 from lakebed.storage.local import user_path
 from lakebed.storage.retries import is_stored
+from lakebed.table.ahead import Guess, GuessedInstance, remembered_catalog
 from lakebed.table.instance import Instance
 
 if TYPE_CHECKING:
@@ -156,26 +158,55 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
             the URL of a service.
         UnsupportedFormatError: a newer Lakebed wrote it.
     """
-    storage = connect(url, storage_options)
-    data, catalog = _first_objects(storage)
-    if data is None:
-        remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
-        raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
-    document = decode_document(data, f"{INSTANCE_NAME} at {storage.url}")
-    if not is_id(document.get("instance")):
-        raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} does not say which instance it is", url=url)
     check_flag("trust_log_url", trust_log_url)
     if log_url is not None:
         check_text("log_url", log_url)
+    storage = connect(url, storage_options)
+
+    def instance_of(data: bytes | None) -> Instance:
+        if data is None:
+            remedy = f"make one with lakebed.create or `lakebed init`{_other_place(str(url))}"
+            raise Code.INSTANCE_NOT_FOUND(f"no instance at {storage.url}; {remedy}", url=url)
+        document = _checked_document(storage, data)
+        check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
+        return _instance(storage, document, storage_options, _commit_service(commit_via, document["instance"], token))
+
+    def found() -> Instance:
+        data, catalog = _first_objects(storage)
+        instance = instance_of(data)
+        # A failure is raised by the first use of the catalog, which reads it again.
+        if catalog is not None and catalog.exception() is None:
+            instance.take_catalog_ahead(catalog.result())
+        if data is not None and storage.cache is not None:
+            storage.cache.put(_remembered_key(storage), data)
+        return instance
+
+    data = None if storage.cache is None else storage.cache.get(_remembered_key(storage))
+    if data is not None:
+        # If it cannot be opened, it was not this one either, or is not any more.
+        with suppress(Error):
+            guess = instance_of(data)
+            if remembered_catalog(guess) is not None:
+                return GuessedInstance(Guess(guess, lambda: guess if storage.get(INSTANCE_NAME) == data else found()))
+    return found()
+
+
+def _remembered_key(storage: Storage) -> str:
+    return f"instance/{storage.url}"
+
+
+def _checked_document(storage: Storage, data: bytes) -> Mapping[str, Any]:
+    """Return the document that marks an instance. Raises DamagedError, UnsupportedFormatError."""
+    document = decode_document(data, f"{INSTANCE_NAME} at {storage.url}")
+    if not is_id(document.get("instance")):
+        raise Code.INSTANCE_DAMAGED(
+            f"{INSTANCE_NAME} at {storage.url} does not say which instance it is", url=storage.url
+        )
     if document.get("log_url") is not None and not is_text(document["log_url"]):
-        raise Code.INSTANCE_DAMAGED(f"{INSTANCE_NAME} at {storage.url} has a log_url that is not a text", url=url)
-    check_trusted(storage.url, document.get("log_url"), log_url, trusted=trust_log_url)
-    service = _commit_service(commit_via, document["instance"], token)
-    instance = _instance(storage, document, storage_options, service)
-    # A failure is raised by the first use of the catalog, which reads it again.
-    if catalog is not None and catalog.exception() is None:
-        instance.take_catalog_ahead(catalog.result())
-    return instance
+        raise Code.INSTANCE_DAMAGED(
+            f"{INSTANCE_NAME} at {storage.url} has a log_url that is not a text", url=storage.url
+        )
+    return document
 
 
 def _commit_service(url: str | None, instance: str, token: str | None) -> CommitService | None:

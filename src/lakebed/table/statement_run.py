@@ -36,6 +36,7 @@ from lakebed.model.merge_modes import First, Latest, mode_of
 from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.model.schema import Schema
 from lakebed.model.state.time_travel import committed_at
+from lakebed.table.ahead import confirmed
 from lakebed.table.creation import check_name, new_table
 from lakebed.table.deletion import named
 from lakebed.table.guarded_writes import add_found
@@ -413,7 +414,7 @@ def _made_before(
 ) -> ChangeReport | None:
     """Return the report for a table that is there already, by this statement or allowed to be. Raises ExistsError."""
     try:
-        table = instance.table(statement.table)
+        table = confirmed(instance).table(statement.table)
     except NotFoundError:
         return None
     state = table.state()

@@ -368,7 +368,7 @@ def test_a_store_that_does_not_answer_fails_the_whole_group_at_once(store, monke
     created(store)
     rules = [Rule(Fault.FAIL_BEFORE, "get", "*/log/*"), Rule(Fault.FAIL_BEFORE, "list")]
     log = log_on(FaultyStorage(store, FaultPlan(rules)))
-    log.open()
+    log.tail.open()
     log.limits = LogLimits(fresh_s=-1.0)
     asked, gate = [], threading.Event()
     follow = log.tail.follow

@@ -45,6 +45,26 @@ def test_what_is_kept_is_found_by_another_process_too(cache):
     assert DiskCache(cache.folder).get("a") == b"one"
 
 
+def test_a_note_is_replaced_and_takes_its_room_once(cache):
+    for count in range(50):
+        cache.put("newest", str(count).encode())
+        assert DiskCache(cache.folder).get("newest") == str(count).encode()
+    assert len(entries(cache)) == 1
+    assert (cache.folder / "v1" / "written").stat().st_size == 1
+
+
+def test_no_note_is_kept_beyond_the_bound_or_where_others_can_write(cache):
+    full = DiskCache(cache.folder, 0)
+    full.put("newest", b"1")
+    full.wait()
+    assert full.get("newest") is None
+    cache.put("newest", b"1")
+    (cache.folder / "v1").chmod(0o777)
+    DiskCache(cache.folder).put("newest", b"2")
+    (cache.folder / "v1").chmod(0o700)
+    assert cache.get("newest") == b"1"
+
+
 def test_only_the_user_can_read_it(cache):
     cache.keep("a", b"one")
     for path in (cache.folder / "v1", *(cache.folder / "v1").rglob("*")):

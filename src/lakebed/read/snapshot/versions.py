@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from lakebed.log.checkpoint import Head
     from lakebed.log.log import Log
     from lakebed.model.files import DataFile
     from lakebed.model.state.table_state import TableState
@@ -128,12 +129,13 @@ class TableVersions:
     ) -> pa.Table:
         """As :meth:`lakebed.table.table.Table.get`.
 
-        On a remote store the lookup runs in the latest state known (at first that of the latest checkpoint) while the
-        log is probed. Usually there is no newer state, which saves a round trip or two. Otherwise it runs again.
+        On a remote store the lookup runs in the latest state known (at first the one that the cache on local disk
+        remembers, or that of the latest checkpoint) while the log is probed. Usually there is no newer state, which
+        saves a round trip or two. Otherwise it runs again.
         """
         known = None
         if not self._is_near and at_least is None and not self._is_fresh(max_staleness):
-            known = self.log.open()
+            known = self.log.likely()
         if known is None or not known.version:
             # A call of span would be one more for each lookup, so it is made only if something is measured.
             with telemetry.UNMEASURED if telemetry.sink is None else telemetry.span("read", kind="get", table=self.id):
@@ -145,16 +147,18 @@ class TableVersions:
         return returned(rows, state.created) if state.created.dictionaries else rows
 
     def _get_beside_probe(
-        self, known: TableState, key: Sequence[Any], columns: Sequence[str] | None
+        self, known: Head[TableState], key: Sequence[Any], columns: Sequence[str] | None
     ) -> tuple[pa.Table, TableState]:
         """Return the rows of a key in the latest state, read in a known one while the log is probed for a newer."""
         from concurrent.futures import ThreadPoolExecutor
 
         thread = ThreadPoolExecutor(1, "lakebed-read")
         try:
-            reading = thread.submit(telemetry.carry(self.reader.get), known, key, columns)
+            reading = thread.submit(telemetry.carry(self.reader.get), known.state, key, columns)
             state = self._present_state()
-            if state.version == known.version:
+            now = self.log.head
+            # A remembered state may have the same version in a log that was restored since.
+            if state.version == known.version == now.version and known.digest == now.digest:
                 return reading.result(), state
             return self.reader.get(state, key, columns), state
         finally:

@@ -25,6 +25,7 @@ from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.schema import Schema
 from lakebed.model.state.transactions.schema_changes import AddField, WidenField
+from lakebed.table.ahead import confirmed
 from lakebed.upkeep.follow.pending import Memory, PendingChanges
 from lakebed.upkeep.follow.positions import Positions, applied, commit_id
 from lakebed.write.run import Write, add
@@ -69,7 +70,7 @@ class ChangeTarget:
         Raises UsageError if there is one with another key or another merge mode.
         """
         try:
-            table = instance.table(name)
+            table = confirmed(instance).table(name)
         except NotFoundError:
             if columns is None:
                 return None
