@@ -73,6 +73,21 @@ def test_the_first_get_of_a_second_process_takes_one_round_trip(s3_server, opene
     assert sorted(asked) == sorted(["instance.json", "listed", "listed", *entries])
 
 
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda table: table.snapshot().get(KEY).num_rows,
+        lambda table: table.get_many([KEY]).num_rows,
+        lambda table: table.scan(where=f"k = '{KEY}'").to_arrow().num_rows,
+        lambda table: table.count(exact=True).rows // 20_000,
+    ],
+)
+def test_other_first_reads_take_one_round_trip_as_well(s3_server, opened, read):
+    assert read(opened().table("t")) == 1
+    with together(s3_server, 5):
+        assert read(opened().table("t")) == 1
+
+
 def test_a_handle_that_was_confirmed_reads_as_any_other(s3_server, opened):
     opened().table("t").get(KEY)
     lake = opened()

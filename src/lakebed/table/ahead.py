@@ -3,7 +3,7 @@
 Opening an instance, finding a table and looking up a row are a round trip each, because each needs the answer of the
 one before. The cache on local disk knows what the answers were for a process before this one. So :func:`lakebed.open`
 and :meth:`Instance.table` return handles that have asked nothing yet. Their first use asks whether the guess is right,
-and does its work with the guess meanwhile; if it is not right, that work is done again. A first ``get`` takes one round
+and does its work with the guess meanwhile; if it is not right, that work is done again. A first read takes one round
 trip: the object of the instance, the end of the catalog's log and that of the table's log are requested side by side.
 
 Rules. Nothing is returned before the store has confirmed the guess by requests that began after the call did. An
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.model.state.catalog import CatalogState
+    from lakebed.read.snapshot.snapshot import Snapshot
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -114,13 +115,20 @@ class GuessedTable(Table):
         self.storage = guess.handle.storage
         self._get = self._first_get
 
-    def _first_get(self, *request: Any) -> pa.Table:
-        rows = self._guess.apply(lambda table: table.versions.get(*request))
-        vars(self).update(vars(self._guess.right()))
-        return rows
-
     def __getattr__(self, name: str) -> Any:
         return _become_right(self, self._guess, name)
+
+    def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
+        """As :meth:`Table.snapshot`, with which most reads begin."""
+        if self._guess.is_known:
+            return super().snapshot(max_staleness, at_least)
+        return self._guess.apply(lambda table: table.snapshot(max_staleness, at_least))
+
+    def _first_get(self, *request: Any) -> pa.Table:
+        rows = self._guess.apply(lambda table: table.versions.get(*request))
+        # The lookups that follow need not come by here.
+        vars(self).update(vars(self._guess.right()))
+        return rows
 
 
 def confirmed(instance: Instance) -> Instance:

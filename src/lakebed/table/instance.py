@@ -278,7 +278,10 @@ class Instance(TableNames[Table]):
         return dict(sorted(found.items()))
 
     def table(self, name: str) -> Table:
-        """Return the table of that name. Raises NotFoundError if there is none."""
+        """Return the table of that name.
+
+        Raises NotFoundError if there is none; if the cache on local disk knows one, its first use raises it.
+        """
         check_text("name", name)
         with self._opened_ahead(name):
             registered = self._find(name)

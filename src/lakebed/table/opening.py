@@ -152,6 +152,9 @@ def open(  # noqa: PLR0913 - where it is, and how it is reached
     that service, which combines those of many processes into one entry; ``token`` authenticates this process
     (docs/commit-via.md).
 
+    With a cache on local disk (the option ``cache_dir``) that knows the instance, nothing is requested yet: the first
+    use of the handle, or of a table from it, raises these errors (:mod:`lakebed.table.ahead`).
+
     Raises:
         NotFoundError: there is no instance.
         UsageError: the log is at a URL that the user has not agreed to, or not at ``log_url``; or ``commit_via`` is not

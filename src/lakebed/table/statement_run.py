@@ -36,7 +36,6 @@ from lakebed.model.merge_modes import First, Latest, mode_of
 from lakebed.model.row_filters import ages_by_sort_key
 from lakebed.model.schema import Schema
 from lakebed.model.state.time_travel import committed_at
-from lakebed.table.ahead import confirmed
 from lakebed.table.creation import check_name, new_table
 from lakebed.table.deletion import named
 from lakebed.table.guarded_writes import add_found
@@ -413,10 +412,10 @@ def _made_before(
     instance: Instance, statement: statements.CreateTableStatement, commit_id: str | None
 ) -> ChangeReport | None:
     """Return the report for a table that is there already, by this statement or allowed to be. Raises ExistsError."""
-    try:
-        table = confirmed(instance).table(statement.table)
-    except NotFoundError:
+    found = instance.catalog().named(statement.table)
+    if found is None:
         return None
+    table = instance.opened(found)
     state = table.state()
     if (first := committed_at(state, "commit_id", commit_id)) is not None:
         return ChangeReport("CREATE TABLE", table.name, first, 0, repeated=True)

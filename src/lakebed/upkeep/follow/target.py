@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import Code, NotFoundError
+from lakebed.errors import Code
 from lakebed.model import types
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import Latest
 from lakebed.model.schema import Schema
 from lakebed.model.state.transactions.schema_changes import AddField, WidenField
-from lakebed.table.ahead import confirmed
 from lakebed.upkeep.follow.pending import Memory, PendingChanges
 from lakebed.upkeep.follow.positions import Positions, applied, commit_id
 from lakebed.write.run import Write, add
@@ -69,12 +68,13 @@ class ChangeTarget:
 
         Raises UsageError if there is one with another key or another merge mode.
         """
-        try:
-            table = confirmed(instance).table(name)
-        except NotFoundError:
+        found = instance.catalog().named(name)
+        if found is None:
             if columns is None:
                 return None
             table = instance.create_table(name, schema_of(columns), merge=Latest(), if_not_exists=True)
+        else:
+            table = instance.opened(found)
         target = cls(table, PendingChanges(folder, memory))
         target.check(columns)
         return target
