@@ -140,8 +140,8 @@ def _class_of(code: Code) -> type[Error]:
 
 
 @contextmanager
-def _api_errors() -> Iterator[None]:
-    """Raise errors of Lakebed as those of the API."""
+def api_errors() -> Iterator[None]:
+    """Raise errors of Lakebed as those of the API: for what an adapter calls on :attr:`SqlConnection.instance`."""
     try:
         yield
     except (InterfaceError, DatabaseError):
@@ -247,7 +247,7 @@ def connect(
     Raises OperationalError if there is no instance, or the store cannot be read; ProgrammingError for invalid
     arguments.
     """
-    with _api_errors():
+    with api_errors():
         if not isinstance(url, str | os.PathLike):
             if not hasattr(url, "sql"):
                 raise Code.ARGUMENT_INVALID(f"url = {shown(url)}: must be a path, a URL or an open instance")
@@ -350,7 +350,7 @@ class SqlConnection:
         for one in cursors:
             one.close()
         if instance is not None and self._owned:
-            with _api_errors():
+            with api_errors():
                 instance.close()
 
     def query(self, statement: str, parameters: Parameters | None) -> Rows:
@@ -373,7 +373,7 @@ class Cursor:
     """Runs statements, and fetches the rows of the latest; for one thread at a time.
 
     ``description`` is None after a statement without rows. ``rowcount`` is -1 if it is not known, as for a query, whose
-    rows are read while they are fetched.
+    rows are read while they are fetched. Both stay when the cursor is closed.
     """
 
     def __init__(self, connection: SqlConnection) -> None:
@@ -417,9 +417,9 @@ class Cursor:
         that changes rows: a repeat, from any process, changes nothing (:meth:`lakebed.Instance.execute`).
         """
         self._begin(operation)
-        with _api_errors():
+        with api_errors():
             if changes(operation):
-                self.rowcount = self.connection.change(operation, _given(parameters), commit_id)
+                self.rowcount = self._change(operation, _given(parameters), commit_id)
                 return self
             if commit_id is not None:
                 raise Code.ARGUMENT_INVALID(f"commit_id = {shown(commit_id)} with a query: it changes nothing")
@@ -437,30 +437,40 @@ class Cursor:
         stay.
         """
         self._begin(operation)
-        with _api_errors():
+        with api_errors():
             if not changes(operation):
                 raise NotSupportedError(
                     f"executemany of {shown(operation)}: run a query by execute, once for each set of parameters",
                     code=Code.SQL_INVALID,
                 )
             insert = _inserted(operation)
-            if insert is not None:
-                self.rowcount = self._insert(insert, list(seq_of_parameters), commit_id)
+            if insert is not None and insert[1] == 1:
+                self.rowcount = self._insert(insert[0], list(seq_of_parameters), commit_id)
                 return self
             if commit_id is not None:
                 raise Code.ARGUMENT_INVALID(
                     f"commit_id = {shown(commit_id)}: {shown(operation)} is a commit for each set of parameters; give "
                     "each its own by execute"
                 )
-            counts = [self.connection.change(operation, _given(one), None) for one in seq_of_parameters]
+            counts = [self._change(operation, _given(one), None) for one in seq_of_parameters]
             self.rowcount = -1 if -1 in counts else sum(counts)
         return self
+
+    def _change(self, operation: str, parameters: Parameters | None, commit_id: str | None) -> int:
+        """Run a statement that writes once, and return the number of rows that it changed; -1 if it is not known."""
+        # Values of an INSERT are written as they are: lists and structs have no literal.
+        insert = _inserted(operation) if parameters and isinstance(parameters, list | tuple) else None
+        if insert is None or not isinstance(parameters, list | tuple) or len(parameters) % insert[1]:
+            return self.connection.change(operation, parameters, commit_id)
+        width = len(parameters) // insert[1]
+        rows = [parameters[at : at + width] for at in range(0, len(parameters), width)]
+        return self._insert(insert[0], rows, commit_id)
 
     def _insert(self, insert: InsertStatement, rows: list[Any], commit_id: str | None) -> int:
         """Write the rows of an INSERT in one commit, and return their number."""
         table = self.connection.instance.table(insert.table)
         names = insert.columns or [one.name for one in table.schema.fields if not one.expression]
-        values = insert.query.count("?")
+        values = insert.query.partition(")")[0].count("?")
         if len(names) != values:
             raise Code.SQL_INVALID(
                 f"INSERT INTO {insert.table}: {values} values, and there are {len(names)} columns to fill: "
@@ -472,7 +482,9 @@ class Cursor:
                     f"parameters {number} = {shown(row)}: must be a list of {values} values, one for each ?"
                 )
         if rows:
-            table.write([dict(zip(names, row, strict=True)) for row in rows], commit_id=commit_id, casts="text")
+            # As in SQL, a text is read as a value of its column; all other values are written as they are.
+            texts = [name for at, name in enumerate(names) if any(isinstance(row[at], str) for row in rows)]
+            table.write([dict(zip(names, row, strict=True)) for row in rows], commit_id=commit_id, casts=texts)
         return len(rows)
 
     def setinputsizes(self, sizes: object) -> None:
@@ -494,7 +506,7 @@ class Cursor:
     def fetchmany(self, size: int | None = None) -> list[tuple[Any, ...]]:
         """Return the next rows, at most ``size`` of them, by default ``arraysize``; an empty list after the last."""
         wanted = self.arraysize if size is None else size
-        with _api_errors():
+        with api_errors():
             check_whole_number("size", wanted)
         found: list[tuple[Any, ...]] = []
         while len(found) < wanted and (rows := self._ready()):
@@ -519,7 +531,7 @@ class Cursor:
 
     def fetch_arrow_table(self) -> pa.Table:
         """Return the remaining rows as an Arrow table of the batches that were read, which are not copied."""
-        with _api_errors():
+        with api_errors():
             return self.fetch_record_batch().read_all()
 
     # -- within -----------------------------------------------------------------------------------------------------
@@ -527,7 +539,8 @@ class Cursor:
     def _begin(self, operation: str) -> None:
         self._check_open()
         self._end()
-        with _api_errors():
+        self.description, self.rowcount = None, -1
+        with api_errors():
             check_text("operation", operation)
 
     def _check_open(self) -> None:
@@ -543,17 +556,16 @@ class Cursor:
 
     def _end(self) -> None:
         # A thread may read when another one closes the connection: a generator that runs cannot be closed.
-        with self._turn, _api_errors():
+        with self._turn, api_errors():
             stream, self._stream = self._stream, None
             if stream is not None:
                 stream.close()
-        self._batch = self._rows = self.description = None
-        self._at, self.rowcount = 0, -1
+        self._batch, self._rows, self._at = None, None, 0
 
     def _next_batch(self) -> pa.RecordBatch | None:
         """Return the next batch with rows; None after the last. A stream that failed has neither rows nor an end."""
         try:
-            with self._turn, _api_errors():
+            with self._turn, api_errors():
                 stream = self._reading()
                 while (batch := next(stream, None)) is not None and not batch.num_rows:
                     pass
@@ -574,7 +586,7 @@ class Cursor:
         from lakebed.model.python_values import python_rows
 
         # If it fails, the batch can still be fetched as Arrow.
-        with _api_errors():
+        with api_errors():
             self._rows = python_rows(self._batch)
         return self._rows
 
@@ -587,15 +599,20 @@ class Cursor:
             yield batch
 
 
-def _inserted(statement: str) -> InsertStatement | None:
-    """Return the parts of ``INSERT INTO t [(columns)] VALUES (?, …)``; None for any other statement."""
+def _inserted(statement: str) -> tuple[InsertStatement, int] | None:
+    """Return the parts of ``INSERT INTO t [(columns)] VALUES (?, …), …``, and the number of its rows.
+
+    None for any other statement, such as one whose rows have other values than parameters.
+    """
     from lakebed.engine.change_statements import InsertStatement, parse
 
     found = parse(statement)
-    if not isinstance(found, InsertStatement):
+    if not isinstance(found, InsertStatement) or not found.is_values:
         return None
     signs = [token.text for token in tokens_of(found.query)][1:]
-    return found if signs == ["(", *",".join("?" * signs.count("?")), ")"] else None
+    row = ["(", *",".join("?" * signs[: signs.index(")")].count("?")), ")"] if ")" in signs else []
+    count = signs.count(")")
+    return (found, count) if signs == [*row, *[",", *row] * (count - 1)] else None
 
 
 def _given(parameters: Any) -> Parameters | None:

@@ -385,3 +385,29 @@ def test_an_insert_that_fails_writes_nothing(written, statement, sets, kind):
         written.executemany(statement, sets)
     assert written.rowcount == -1
     assert written.execute("SELECT count(*) FROM w").fetchone() == (0,)
+
+
+def test_values_without_a_literal_are_inserted(connection):
+    cursor = connection.cursor()
+    cursor.execute(
+        "CREATE TABLE nested (k INT PRIMARY KEY, tags VARCHAR[], place struct<x: double>, v fixed_size_list<float>[2])"
+    )
+    version = connection.instance.table("nested").version
+    cursor.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", ["1", ["a", "b"], {"x": 1.5}, [1, 2]])
+    assert cursor.rowcount == 1
+    cursor.execute("INSERT INTO nested (k, tags) VALUES (?, ?), (?, ?)", [2, [], 3, None])
+    assert (cursor.rowcount, connection.instance.table("nested").version) == (2, version + 2)
+    rows = cursor.execute("SELECT * FROM nested ORDER BY k").fetchall()
+    assert rows == [(1, ["a", "b"], {"x": 1.5}, [1.0, 2.0]), (2, [], None, None), (3, None, None, None)]
+    for wrong in ([4], [4, [], 5], []):
+        with pytest.raises(dbapi.ProgrammingError):
+            cursor.execute("INSERT INTO nested (k, tags) VALUES (?, ?), (?, ?)", wrong)
+    assert cursor.executemany("INSERT INTO nested (k, tags) VALUES (?, ?), (?, ?)", [[4, [], 5, []]]).rowcount == 2
+
+
+def test_a_statement_may_have_more_rows_than_parameters_are_allowed_elsewhere(written):
+    count = 20_000
+    sets = ", ".join(["(?, ?)"] * count)
+    values = [value for n in range(count) for value in (n, "s")]
+    assert written.execute(f"INSERT INTO w (k, s) VALUES {sets}", values).rowcount == count
+    assert written.execute("SELECT count(*) FROM w").fetchone() == (count,)
