@@ -7,6 +7,7 @@ there. Core. :func:`with_parameters`, :func:`places`, :func:`literal`. Errors. U
 from __future__ import annotations
 
 import datetime as dt
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import pyarrow as pa
 
 from lakebed.engine.tokens import tokens_of
 from lakebed.errors import Code
-from lakebed.model.checks import shown
+from lakebed.model.checks import is_whole, shown
 from lakebed.model.key_types import key_type
 from lakebed.model.moments import PER_SECOND, is_missing, moment_of
 from lakebed.model.types import canonical
@@ -24,6 +25,9 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 PARAMETERS_MAX = 32_767
 """Maximum parameters of a statement, to catch mistakes; PostgreSQL has about this limit as well."""
+
+
+_PART_OF_WORD = re.compile(r"[\w.]")
 
 
 class ParameterPlace(NamedTuple):
@@ -98,7 +102,10 @@ def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | 
     """Return the statement with literals in its places."""
     parts, end = [], 0
     for place in found:
-        parts += [query[end : place.start], literals[place.value]]
+        # A number is no part of the word before or behind it.
+        before = " " if place.start and _PART_OF_WORD.match(query[place.start - 1]) else ""
+        after = " " if place.end < len(query) and _PART_OF_WORD.match(query[place.end]) else ""
+        parts += [query[end : place.start], before, literals[place.value], after]
         end = place.end
     return "".join([*parts, query[end:]])
 
@@ -106,6 +113,9 @@ def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | 
 def literal_of(value: Any) -> str:
     """Return a Python value as an SQL literal. Raises UsageError for a value without a literal."""
     try:
+        if isinstance(value, dt.time) and value.tzinfo is None:
+            # A literal has the unit of the column beside it, which no cast has.
+            return f"TIME '{value.isoformat()}'"
         return literal(value if isinstance(value, pa.Scalar) else _scalar_of(value))
     except (pa.ArrowException, ArithmeticError, UnicodeError, TypeError) as error:
         raise Code.TYPE_UNSUPPORTED(
@@ -117,6 +127,8 @@ def _scalar_of(value: Any) -> pa.Scalar:
     """Return a Python value as one of Arrow, exactly: Arrow itself cuts nanoseconds and drops the offset of a time."""
     if is_missing(value):
         return pa.scalar(None)
+    if is_whole(value, 2**63, 2**64 - 1):
+        return pa.scalar(value, pa.uint64())
     if isinstance(value, dt.time) and value.tzinfo is not None:
         raise TypeError("a time has no offset")
     moment = moment_of(value)

@@ -223,8 +223,9 @@ class Integers(WholeNumbers, frozen=True):
         return int(value) if is_whole(value, -(2**63), 2**64 - 1) else None
 
     def literal(self, value: pa.Scalar) -> str:
-        """In brackets, for the sign."""
-        return f"({value.as_py()})"
+        """In brackets if it has a sign."""
+        number = value.as_py()
+        return str(number) if number >= 0 else f"({number})"
 
     def number(self, literal: pa.Scalar) -> Any:
         """Itself."""

@@ -57,6 +57,28 @@ def test_a_value_comes_back_as_it_was_given(lake, value):
     assert lake.sql("SELECT ? AS v", parameters=[value]).to_arrow()["v"].to_pylist() == [value]
 
 
+@pytest.mark.parametrize("kind", ["time32[s]", "time32[ms]", "time64[us]", "time64[ns]", "uint64", "int8"])
+@pytest.mark.parametrize("role", ["row_key", "values"])
+def test_a_value_is_compared_with_columns_of_each_unit_and_size(kind, role):
+    values = [dt.time(1, 2, 3), dt.time(23)] if kind.startswith("time") else [5, 2**64 - 1 if kind == "uint64" else 6]
+    lake = lakebed.create(f"memory://{random_token()}")
+    schema = {"row_key": {"id": "int64"}, "values": {}}
+    schema[role] = schema[role] | {"v": kind}
+    lake.create_table("t", Schema(**schema)).write([{"id": n, "v": value} for n, value in enumerate(values)])
+    for n, value in enumerate(values):
+        found = lake.sql("SELECT id FROM t WHERE v = ? AND v IN (?)", parameters=[value, value])
+        assert found.to_arrow()["id"].to_pylist() == [n]
+    assert lake.sql("SELECT id FROM t WHERE v > ?", parameters=[values[0]]).to_arrow()["id"].to_pylist() == [1]
+
+
+def test_whole_numbers_are_literals_where_the_engine_wants_one(lake):
+    tuples = "SELECT k FROM t WHERE (n, k) IN ((?, ?), (?, ?)) ORDER BY k"
+    assert lake.sql(tuples, parameters=[1, "a", 2, "x"]).to_arrow()["k"].to_pylist() == ["a"]
+    frame = "SELECT sum(n) OVER (ORDER BY n RANGE BETWEEN ? PRECEDING AND CURRENT ROW) AS s FROM t ORDER BY n"
+    assert lake.sql(frame, parameters=[1]).to_arrow()["s"].to_pylist() == [1, 3, 5]
+    assert lake.sql("SELECT n FROM t WHERE n=?AND 5-?=?ORDER BY n", parameters=[1, -2, 7]).to_arrow().num_rows == 1
+
+
 @pytest.mark.parametrize("ticks", [-(2**63), -62_135_596_801, 253_402_300_800, 2**63 - 1])
 @pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ms", "UTC"), pa.timestamp("ns", "+05:30")], ids=str)
 def test_a_time_may_be_outside_the_years_of_python(lake, kind, ticks):
