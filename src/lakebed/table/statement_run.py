@@ -114,7 +114,7 @@ def execute(instance: Instance, text: str, query: Query, *, commit_id: str | Non
             return _alter_table(instance, statement)
         case statements.TruncateStatement():
             _check_no_commit_id(commit_id, "TRUNCATE", "write DELETE FROM")
-            return ChangeReport("TRUNCATE", statement.table, instance.table(statement.table).remove(KeyRange()))
+            return _remove_all(instance.table(statement.table), "TRUNCATE")
         case _:
             assert_never(statement)
 
@@ -225,10 +225,19 @@ def renamed(columns: pa.Schema, names: Sequence[str]) -> pa.Schema:
 def _delete_rows(
     table: Table, statement: statements.DeleteStatement, query: Query, commit_id: str | None
 ) -> ChangeReport:
-    DELETE.check(table.state().merge)
+    merge = table.state().merge
+    if statement.where is None and not merge.takes_markers:
+        # Rows that are not deleted by their keys can still be removed all at once.
+        _check_no_commit_id(commit_id, f"DELETE of all rows of a table that merges by {merge}", "leave it out")
+        return _remove_all(table, "DELETE")
+    DELETE.check(merge)
     find = _FoundRows(statement, query, lambda snapshot: [(name, quoted_name(name)) for name in named(snapshot)])
     added = add_found(table, find.rows, Write(commit_id, operation=DELETE))
     return _report_of_rows("DELETE", table.name, added, deleted=find.counted)
+
+
+def _remove_all(table: Table, words: str) -> ChangeReport:
+    return ChangeReport(words, table.name, table.remove(KeyRange()))
 
 
 def _update(table: Table, statement: statements.UpdateStatement, query: Query, commit_id: str | None) -> ChangeReport:

@@ -440,3 +440,17 @@ def test_changed_rows_keep_the_values_of_columns_without_nulls():
     lake.execute("MERGE INTO n USING (SELECT 1 AS k) x ON n.k = x.k WHEN MATCHED THEN UPDATE SET v = 8")
     found = lake.sql("SELECT k, v, s FROM n ORDER BY k").read_all()
     assert [tuple(row.values()) for row in found.to_pylist()] == [(1, 8, "a"), (2, 7, "b"), (3, 7, "c")]
+
+
+@pytest.mark.parametrize("merge", ["keep_all", "first"])
+def test_all_rows_of_any_table_are_deleted(merge):
+    lake = lakebed.create(f"memory://{random_token()}")
+    lake.execute(f"CREATE TABLE t (k INT PRIMARY KEY) WITH (merge = '{merge}')")
+    lake.execute("INSERT INTO t VALUES (1), (2)")
+    with raises(Code.ARGUMENT_INVALID):
+        lake.execute("DELETE FROM t", commit_id="x")
+    with raises(Code.MERGE_MODE_MISMATCH):
+        lake.execute("DELETE FROM t WHERE k > 0")
+    report = lake.execute("DELETE FROM t")
+    assert (report.statement, report.rows, report.version) == ("DELETE", None, lake.table("t").version)
+    assert lake.table("t").count().rows == 0
