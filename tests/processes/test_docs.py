@@ -34,7 +34,7 @@ PAGE_JSON = (DOCS / "cli-json.md").read_text("utf-8")
 OWN_OF_LAKEBED = {
     lakebed.Table: {"base_state", "commit", "history_rows", "layout", "reader", "settings_in_force"}
     | {"snapshot_of", "storage", "log", "state", "tracker", "try_commit"},
-    Snapshot: {"encoded", "frame", "planned", "point", "reader", "reopening", "rows", "storage", "state"}
+    Snapshot: {"encoded", "fed_by", "frame", "planned", "point", "reader", "reopening", "rows", "storage", "state"}
     | {"plan_where", "related", "second_key"},
     lakebed.Instance: {"address", "catalog", "catalog_changes", "catalog_log", "fence_creations", "known_tables"}
     | {"location", "log_of", "named", "opened", "release", "snapshot_named", "sql_engine", "sql_pool_bytes"}

@@ -110,6 +110,15 @@ def test_information_schema(lake):
     lake.drop_table("columns")
 
 
+def test_information_schema_tells_tables_from_views_and_indexes():
+    lake = lakebed.create(f"memory://{random_token()}")
+    lake.create_table("flights", Schema({"k": "string"}, values={"n": "int64"}))
+    lake.create_index("by_n", table="flights", on=["n"])
+    lake.create_view_table("large", source="flights", select="SELECT k, n FROM source WHERE n > 1", row_key=["k"])
+    types = rows(lake, "SELECT table_name, table_type FROM information_schema.tables ORDER BY table_name")
+    assert [tuple(row.values()) for row in types] == [("by_n", "INDEX"), ("flights", "BASE TABLE"), ("large", "VIEW")]
+
+
 def test_explain_and_explain_analyze_are_the_engines(lake):
     assert {row["plan_type"] for row in rows(lake, "EXPLAIN SELECT * FROM flights")} == {
         "logical_plan",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from lakebed.model.keys import EncodedRange
+    from lakebed.model.state.table_state import ViewSource
     from lakebed.read.rows.engine_frames import Frame
     from lakebed.read.rows.reader import Reader
     from lakebed.read.snapshot.snapshot import Snapshot
@@ -202,6 +203,11 @@ class RestrictedSnapshot(RestrictedReads):
     def schema(self) -> Schema:
         """The visible fields of the table at that version."""
         return self._schema
+
+    @property
+    def fed_by(self) -> ViewSource | None:
+        """What fills the table if it is a view or an index; None for any other."""
+        return self._whole.fed_by
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> RestrictedSnapshot:
         """As :meth:`Readable.snapshot`."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from lakebed.engine.predicate import Predicate
     from lakebed.files.merging.custom_functions import Function
     from lakebed.model.schema import Schema
-    from lakebed.model.state.table_state import TableState
+    from lakebed.model.state.table_state import TableState, ViewSource
     from lakebed.read.drawing.pictures import Picture
     from lakebed.read.rows.conditions import Condition
     from lakebed.read.rows.counting import Count
@@ -410,6 +410,11 @@ class Snapshot(Readable):
     def schema(self) -> Schema:
         """The table's schema at that version."""
         return self.state.created
+
+    @property
+    def fed_by(self) -> ViewSource | None:
+        """What fills the table if it is a view or an index; None for any other."""
+        return self.state.view
 
     def snapshot(self, max_staleness: float | None = None, at_least: int | None = None) -> Snapshot:
         """Return this snapshot. Raises NotFoundError if ``at_least`` is a later version than its own."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -216,6 +216,19 @@ _NO_FRACTION = re.compile(r"\.0+(?!\d)")
 """A fraction of a second that is zero."""
 
 
+class DescribedTable(NamedTuple):
+    """A table in ``information_schema``: its type, as the standard has it, and its schema.
+
+    None: it was dropped meanwhile, or is an index that the caller may not read.
+    """
+
+    type: str
+    schema: Schema | None
+
+
+BASE_TABLE, VIEW, INDEX = "BASE TABLE", "VIEW", "INDEX"
+
+
 class InformationSchema(SchemaProvider):
     """``information_schema.tables`` and ``.columns``, of the tables that there are when a statement names it.
 
@@ -224,17 +237,21 @@ class InformationSchema(SchemaProvider):
     """
 
     def __init__(
-        self, catalog: tuple[str, str], names: Callable[[], list[str]], schema: Callable[[str], Schema | None]
+        self, catalog: tuple[str, str], names: Callable[[], list[str]], described: Callable[[str], DescribedTable]
     ) -> None:
         self._catalog = catalog
         self._names = names
-        self._schema = schema
+        self._described = described
         self._tables: dict[str, pa.Table] = {}
 
     def prepare(self, statement: str) -> None:
         """Make the rows of both tables, if a statement may read one."""
         if INFORMATION_SCHEMA in statement:
-            self._tables = {name: self._rows(name) for name in self.table_names()}
+            described = {name: self._described(name) for name in self._names()}
+            self._tables = {
+                "tables": self._rows("tables", [{"table_name": n, "table_type": t.type} for n, t in described.items()]),
+                "columns": self._rows("columns", [row for n, t in described.items() for row in _columns(n, t.schema)]),
+            }
 
     def table_names(self) -> set[str]:
         """Return those of the two tables."""
@@ -249,19 +266,14 @@ class InformationSchema(SchemaProvider):
         found = self._tables.get(name)
         return None if found is None else Table(pads.dataset(found))
 
-    def _rows(self, name: str) -> pa.Table:
-        rows = (
-            [{"table_name": one, "table_type": "BASE TABLE"} for one in self._names()]
-            if name == "tables"
-            else [row for one in self._names() for row in self._columns(one)]
-        )
+    def _rows(self, name: str, rows: list[dict[str, Any]]) -> pa.Table:
         where = dict(zip(("table_catalog", "table_schema"), self._catalog, strict=True))
         return pa.Table.from_pylist([where | row for row in rows], schema=_INFORMATION[name])
 
-    def _columns(self, table: str) -> list[dict[str, Any]]:
-        schema = self._schema(table)
-        rows = [] if schema is None else description(schema).to_pylist()
-        return [{"table_name": table, "ordinal_position": index, **row} for index, row in enumerate(rows, 1)]
+
+def _columns(table: str, schema: Schema | None) -> list[dict[str, Any]]:
+    rows = [] if schema is None else description(schema).to_pylist()
+    return [{"table_name": table, "ordinal_position": index, **row} for index, row in enumerate(rows, 1)]
 
 
 _WHERE = [("table_catalog", pa.string()), ("table_schema", pa.string()), ("table_name", pa.string())]

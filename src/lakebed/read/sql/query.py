@@ -59,8 +59,12 @@ from lakebed.read.rows.engine_frames import Frame
 from lakebed.read.rows.expressions import condition_of
 from lakebed.read.rows.row_stream import RowStream, timed_batches
 from lakebed.read.sql.catalog_statements import (
+    BASE_TABLE,
+    INDEX,
     INFORMATION_SCHEMA,
+    VIEW,
     ColumnSummary,
+    DescribedTable,
     InformationSchema,
     TableColumns,
     TableList,
@@ -182,7 +186,7 @@ class SqlEngine:
         self._names = names
         self._lock = threading.Lock()
         self._named = _Names()
-        self._described = InformationSchema((_CATALOG, _SCHEMA), names, self._schema_of)
+        self._described = InformationSchema((_CATALOG, _SCHEMA), names, self._described_table)
         self._contexts: dict[bool, SessionContext] = {}
         self._limit_bytes = 0
         self.in_memory_rows = 10_000
@@ -293,13 +297,19 @@ class SqlEngine:
                     return summary(columns, rows.read_all())
 
     def _schema_of(self, name: str) -> Schema | None:
+        return self._described_table(name).schema
+
+    def _described_table(self, name: str) -> DescribedTable:
         try:
             snapshot = self._snapshot_of(name)
         except NotFoundError as error:
             if error.code is not Code.INDEX_NOT_READ:
                 raise
-            return None
-        return None if snapshot is None else snapshot.schema
+            return DescribedTable(INDEX, None)
+        if snapshot is None:
+            return DescribedTable(BASE_TABLE, None)
+        fed = snapshot.fed_by
+        return DescribedTable(BASE_TABLE if fed is None else VIEW if fed.index is None else INDEX, snapshot.schema)
 
     def _context_of(self, memory_limit_bytes: int, *, joins_nulls: bool) -> SessionContext:
         ENGINE.enter()
