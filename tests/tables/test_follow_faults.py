@@ -81,3 +81,40 @@ def test_a_damaged_record_is_the_error_of_its_follower_alone():
     damaged, sound = read_records(lake.storage)
     assert (damaged.name, "delete the object" in (damaged.error or "")) == ("damaged", True)
     assert (sound.name, sound.error) == ("sound", None)
+
+
+class Values(Numbers):
+    """The values 1, 2, 3 … of one row; ``pause`` is called when the next one was read, before it is committed."""
+
+    pause = staticmethod(lambda: None)
+
+    def read(self, deadline_s, full) -> bool:
+        if self._read < self.count:
+            self._read += 1
+            self._target.pending.add(pa.RecordBatch.from_pydict({"k": [1], "v": [self._read]}))
+            self.pause()
+        return False
+
+
+def test_a_follower_that_was_suspended_commits_nothing_older_than_another_one():
+    lake, said = lakebed.create(f"memory://{random_token()}"), []
+    options = FollowOptions("numbers", "dead")
+    suspended = Values(4)
+
+    def others() -> None:
+        suspended.pause = lambda: None
+        SourceFollower(lake, Values(4), options).run(until_caught_up=True)
+        assert lake["numbers"].get(1)["v"].to_pylist() == [4]
+
+    suspended.pause = others
+    SourceFollower(lake, suspended, options, said.append).run(until_caught_up=True)
+    assert lake["numbers"].get(1)["v"].to_pylist() == [4]
+    assert [line for line in said if "another follower" in line]
+
+
+def test_rows_of_others_delay_a_commit_and_stay():
+    lake = lakebed.create(f"memory://{random_token()}")
+    source = Values(2)
+    source.pause = lambda: lake["numbers"].write(pa.table({"k": [7], "v": [7]}))
+    SourceFollower(lake, source, FollowOptions("numbers", "dead")).run(until_caught_up=True)
+    assert lake["numbers"].scan().read_all().to_pylist() == [{"k": 1, "v": 2}, {"k": 7, "v": 7}]

@@ -301,13 +301,15 @@ class Write:
     ``commit_id``, ``base_version``, ``casts`` and ``ignore_extra`` are those of
     :meth:`lakebed.table.table.Table.write`; ``columns`` has the column of a field where it is not its own name.
     ``guard`` is called after the rows were read, with the number of those in the files, and may raise; the write is
-    refused if the keys that they were derived from were written since. Raises UsageError for other casts.
+    refused if the keys that they were derived from were written since; with a ``sequence``, the next one of a state,
+    if any rows were added since that state. Raises UsageError for other casts.
     """
 
     commit_id: str | None = None
     base_version: int | None = None
     operation: Operation = UPSERT
     guard: Callable[[int], KeyGuard] | None = None
+    sequence: int | None = None
     casts: Casts = LOSSLESS
     ignore_extra: bool = False
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -378,7 +380,8 @@ def _add_rows(table: WriteTarget, data: Any, write: Write) -> Added:
     except BaseException:
         discard(table.storage, table.id, files)
         raise
-    proposal = ProposeFiles(files, write.commit_id, base, merged_at=target.state.version, guard=guard)
+    merged_at = target.state.version
+    proposal = ProposeFiles(files, write.commit_id, base, merged_at=merged_at, guard=guard, sequence=write.sequence)
     outcome = commit_files(table, proposal, partial(_written_again, table, marked=write.operation.marks))
     version = version_of(outcome, f"table {table.name}")
     repeated = isinstance(outcome, Committed) and outcome.repeated

@@ -7,7 +7,10 @@ Rules. One follower writes a table, in the order of the source, so rows are merg
 values that an update left out. A column that is new at the source becomes a field, one that became wider is widened.
 One that is gone keeps its field, in which new rows have null. Any other change stops the follower.
 
-Errors: SchemaMismatchError for a change that cannot be followed; those of writes.
+A commit is refused if rows were added since the table was looked at, and a follower that finds changes of another one
+drops its own: it may have been suspended, and what it has may be older.
+
+Errors: SchemaMismatchError for a change that cannot be followed; ContentionError for another follower; those of writes.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from lakebed.errors import Code
+from lakebed.errors import Code, RejectedError
 from lakebed.model import types
 from lakebed.model.keys import KeyRange
 from lakebed.model.merge_modes import Latest
@@ -31,9 +34,13 @@ from lakebed.write.run import Write, add
 from lakebed.write.source_rows import RowInput
 
 if TYPE_CHECKING:
+    from lakebed.model.state.table_state import TableState
     from lakebed.model.state.transactions.schema_changes import SchemaChange
     from lakebed.table.instance import Instance
     from lakebed.table.table import Table
+
+ATTEMPTS_MAX = 5
+"""Of one commit. A table that is followed has one writer, and now and then somebody who corrects a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class ChangeTarget:
     generation: int = 0
     changes: int = 0
     """The changes that were committed since the follower was started."""
+    _committed: int = 0
+    """The version of the last commit."""
 
     @classmethod
     def open(
@@ -165,15 +174,45 @@ class ChangeTarget:
             for stream, at in positions.items()
             if at > self.positions.get(stream, 0) and (self.streams is None or stream in self.streams)
         }
-        if self.pending.truncated and not self.empty:
-            # Before the commit that records it, so after a crash it is repeated; nothing was written in between.
-            self.table.remove(KeyRange())
-        columns = self.pending.columns() if self.pending.rows else self.table.schema.arrow
-        rows = RowInput(((source, columns),), self.pending.source_rows(source))
-        add(self.table, rows, Write(commit_id(source, moved, self.generation), operation=self.pending.operation))
+        name = commit_id(source, moved, self.generation)
+        for _ in range(ATTEMPTS_MAX):
+            state = self.table.state()
+            if state.version != self._committed:
+                self._check_alone(source, state)
+            if self.pending.truncated and not self.empty:
+                # Before the commit that records it, so after a crash it is repeated; nothing was written in between.
+                self.table.remove(KeyRange())
+                continue
+            columns = self.pending.columns() if self.pending.rows else self.table.schema.arrow
+            rows = RowInput(((source, columns),), self.pending.source_rows(source))
+            write = Write(name, operation=self.pending.operation, sequence=state.next_sequence)
+            try:
+                self._committed = add(self.table, rows, write).version
+            except RejectedError as error:
+                if error.code is not Code.KEYS_CHANGED:
+                    raise
+                continue
+            break
+        else:
+            raise Code.COMMIT_CONTENDED(
+                f"table {self.table.name}: other writers added rows before each of {ATTEMPTS_MAX} attempts; let the "
+                "follower alone write it",
+                attempts=ATTEMPTS_MAX,
+            )
         self.positions.update(moved)
         self.changes += self.pending.rows
         self.pending.clear()
+
+    def _check_alone(self, source: str, state: TableState) -> None:
+        """Raise ContentionError if another follower has committed changes: those that are pending may be older."""
+        found, generation = applied(state.requests, source)
+        if generation != self.generation or any(at > self.positions.get(one, 0) for one, at in found.items()):
+            raise Code.SOURCE_BUSY(
+                f"table {self.table.name}: another follower of {source} has committed changes, while this one was "
+                "suspended or beside it; one is enough",
+                transient=True,
+            )
+
 
 
 def schema_of(columns: SourceColumns) -> Schema:

@@ -57,7 +57,8 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     ``requests`` are the open requests that the files carry out; the commit closes all of them. The files are refused if
     a partition has more than ``runs_max`` runs; 0: no limit. New fields of the files are added to the schema in the
     same entry. The rows were merged by the mode of version ``merged_at``, by default the base version. With a
-    ``guard``, the files are refused if its keys were written since they were read.
+    ``guard``, the files are refused if its keys were written since they were read; with a ``sequence``, unless it is
+    the next one of the table, so if any rows were added since it was.
     """
 
     files: tuple[NewFile, ...]
@@ -67,6 +68,7 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
     runs_max: Whole = 0
     merged_at: Whole | None = None
     guard: KeyGuard | None = None
+    sequence: Whole | None = None
 
     def resolve(
         self, state: TableState
@@ -121,6 +123,8 @@ class ProposeFiles(Struct, frozen=True, omit_defaults=True, tag_field="type", ta
                 "them again"
             )
             return Rejected(Code.KEYS_CHANGED, text, {**base, "file": file})
+        if self.sequence is not None and self.sequence != state.next_sequence:
+            return Rejected(Code.KEYS_CHANGED, "rows were added since it was begun; begin it again", base)
         if refused := refused_files(self.files, state) or self._fenced(state):
             return refused
         closed = [name for name in self.requests if name not in state.open_requests]
