@@ -32,7 +32,7 @@ _LOGICAL = {
 
 def unscaled(number, scale=None):
     """A decimal as Connect has it: the digits without the point, big-endian in two's complement."""
-    digits = int(number.scaleb(-number.as_tuple().exponent if scale is None else scale))
+    digits = int(f"{number:.{-number.as_tuple().exponent if scale is None else scale}f}".replace(".", ""))
     return digits.to_bytes(max(1, (digits.bit_length() + 8) // 8), "big", signed=True)
 
 

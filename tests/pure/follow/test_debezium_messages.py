@@ -59,7 +59,7 @@ VALUES = {
     "variable decimal": (
         VARIABLE,
         "string",
-        decimals.map(lambda one: format(one, "f")),
+        st.integers(-(10**59), 10**59).map(lambda digits: format(Decimal(f"{digits}E-2"), "f")),
         lambda one: {"scale": 2, "value": unscaled(Decimal(one), 2)},
     ),
     "Date": (

@@ -108,7 +108,8 @@ def _decimal(schema: ConnectSchema) -> ConnectType:
 def _scaled(value: Any, scale: int) -> str | None:
     if value is None:
         return None
-    return format(Decimal(int.from_bytes(_bytes_of(value), "big", signed=True)).scaleb(-scale), "f")
+    # Made from a text, because operations of Decimal round to 28 digits.
+    return format(Decimal(f"{int.from_bytes(_bytes_of(value), 'big', signed=True)}E{-scale}"), "f")
 
 
 def _variable_decimals(values: list[Any]) -> pa.Array:
