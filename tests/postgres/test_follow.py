@@ -365,7 +365,7 @@ def test_the_command_prints_the_documented_report(shop, follow, tmp_path, capsys
     lakebed.create(str(tmp_path / "lake"))
     words = ["--instance", str(tmp_path / "lake"), "--json"]
     assert main([*words, "follow", follow.url, "--name", "shop", "--until-caught-up"]) == 0
-    assert not differences(json.loads(capsys.readouterr().out), documented()["follow"], "follow")
+    assert not differences(json.loads(capsys.readouterr().out), documented()["follow run"], "follow run")
     assert main([*words, "status"]) == 0
     status = json.loads(capsys.readouterr().out)
     assert not differences(status, documented()["status"], "status")

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from datetime import timedelta
+
 import pyarrow as pa
+from msgspec import structs
 
 import lakebed
-from lakebed.clock import random_token
+from lakebed.clock import now, random_token
+from lakebed.errors import Code
 from lakebed.model.files import follow_name
+from lakebed.storage import processes
 from lakebed.testing.faults import Fault, FaultPlan, FaultyStorage, Rule
 from lakebed.upkeep.follow.change_source import Lag, SourceProgress
-from lakebed.upkeep.follow.follow_record import FollowRecord, read_records, write_record
+from lakebed.upkeep.follow.follow_record import FollowRecord, drop_record, read_record, read_records, write_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 from lakebed.upkeep.follow.target import SourceColumns
+from tests.raising import raises
 from tests.tables.retention.cases import through
 
 COLUMNS = SourceColumns("numbers", ("k",), {"k": "int64", "v": "int64"})
@@ -118,3 +125,24 @@ def test_rows_of_others_delay_a_commit_and_stay():
     source.pause = lambda: lake["numbers"].write(pa.table({"k": [7], "v": [7]}))
     SourceFollower(lake, source, FollowOptions("numbers", "dead")).run(until_caught_up=True)
     assert lake["numbers"].scan().read_all().to_pylist() == [{"k": 1, "v": 2}, {"k": 7, "v": 7}]
+
+
+def test_a_follower_that_runs_keeps_others_of_its_name_away_and_is_not_dropped():
+    lake, said = lakebed.create(f"memory://{random_token()}"), []
+    SourceFollower(lake, Numbers(2), FollowOptions("numbers", "dead")).run(until_caught_up=True)
+    ended = read_record(lake.storage, "numbers")
+    assert ended.holder == ""
+    running = structs.replace(ended, holder=processes._owner(os.getppid()), at=now().isoformat())
+    write_record(lake.storage, running)
+    with raises(Code.SOURCE_BUSY, "runs already"):
+        drop_record(lake.storage, "numbers")
+    waiting = SourceFollower(lake, Numbers(3), FollowOptions("numbers", "dead"), said.append)
+    waiting.run(stop=lambda: bool(said))
+    assert "runs already" in said[0]
+    assert read_record(lake.storage, "numbers") == running
+
+    write_record(lake.storage, structs.replace(running, at=(now() - timedelta(minutes=1)).isoformat()))
+    assert SourceFollower(lake, Numbers(3), FollowOptions("numbers", "dead")).run(until_caught_up=True).changes == 1
+    drop_record(lake.storage, "numbers")
+    with raises(Code.SOURCE_NOT_FOUND, "There are: none"):
+        drop_record(lake.storage, "numbers")

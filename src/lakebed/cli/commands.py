@@ -74,6 +74,7 @@ _GROUPS = {
     "view": "Create and refresh views: tables computed from others.",
     "index": "Create, feed, list and drop indexes: rows by other columns than the key.",
     "hook": "Notify webhooks and commands of the commits of a table.",
+    "follow": "Follow a database or topics into tables, list followers and drop them.",
     "requests": "Submit files for `lakebed ingest`, list and drop them.",
     "token": "Create, list and drop tokens for services of the instance.",
     "access-key": "Create, list and drop access keys for the object gateway.",
@@ -171,10 +172,12 @@ _COMMANDS = (
         "Add the rows of a table of Delta, Iceberg, Hive, Sleeper or IceDB.",
     ),
     (
-        "follow",
-        "follow:follow",
+        "follow run",
+        "follow:run",
         "Apply the changes of a PostgreSQL database or of topics of Kafka to tables, exactly once.",
     ),
+    ("follow list", "follow:list_followers", "List followers, their tables, and how far they are."),
+    ("follow drop", "follow:drop", "Drop a follower that does not run; its tables keep their rows."),
     ("export", "write:export", "Write rows as sorted files to an empty folder."),
     ("requests submit", "maintenance:submit", "Record files to be added by `lakebed ingest`."),
     ("requests list", "maintenance:list_requests", "List open requests, and the last that were rejected."),
@@ -257,7 +260,7 @@ def _groups_and_commands() -> Iterator[click.Command]:
     for first, rows in groupby(_COMMANDS, key=lambda row: row[0].partition(" ")[0]):
         commands = [Deferred(words.rpartition(" ")[2], help, target) for words, target, help in rows]
         if first in _GROUPS:
-            default = "list" if first == "jobs" else None
+            default = {"follow": "run", "jobs": "list"}.get(first)
             yield Group(first, _GROUPS[first], commands, default=default, old_names=_OLD_NAMES.get(first))
         else:
             yield from commands

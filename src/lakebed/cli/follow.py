@@ -1,4 +1,4 @@
-"""``lakebed follow``: changes of a database or a topic become changes of tables, until Ctrl-C.
+"""``lakebed follow``: changes of a database or a topic become changes of tables, until Ctrl-C; and what follows.
 
 Errors: those of :mod:`lakebed.upkeep.follow`. Source: docs/follow.md.
 """
@@ -13,9 +13,11 @@ from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.interrupts import stop_on_signal
 from lakebed.cli.invocation import Invocation
+from lakebed.cli.status import follower_line
 from lakebed.model.foreign_errors import optional_imports
+from lakebed.model.json_values import plain
 from lakebed.upkeep.follow.change_sources import SourceOptions, default_name, open_source
-from lakebed.upkeep.follow.follow_record import check_name
+from lakebed.upkeep.follow.follow_record import check_name, check_unused, drop_record, read_record, read_records
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 
 
@@ -60,7 +62,7 @@ from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 )
 @click.option("--every", metavar="S", type=click.FloatRange(0.05, 60), default=1.0, help="Seconds between commits.")
 @click.option("--until-caught-up", is_flag=True, help="End when all changes are there that the source has now.")
-def follow(
+def run(
     cli: Invocation,
     *,
     source: str,
@@ -99,3 +101,38 @@ def follow(
     with stop_on_signal(stopping.set):
         report = follower.run(until_caught_up=until_caught_up, stop=stopping.is_set)
     cli.out.document(report, [report.summary])
+
+
+@command
+def list_followers(cli: Invocation) -> None:
+    """List followers, their tables, and how far they are."""
+    records = [*read_records(cli.instance().storage)]
+    lines = [
+        line for one in records for line in (follower_line(one), f"  into {', '.join(one.targets) or 'no table yet'}")
+    ]
+    cli.out.document({"followers": list(map(plain, records))}, lines or ["no followers"])
+
+
+@command
+@click.argument("name", metavar="NAME", help="The follower's name.")
+@click.option(
+    "--at-source",
+    is_flag=True,
+    help="Also drop its slot and its publication in PostgreSQL, which keeps its log for it.",
+)
+def drop(cli: Invocation, *, name: str, at_source: bool) -> None:
+    """Drop a follower that does not run; its tables keep their rows.
+
+    The tables also keep their positions: followed again under the same name, they get no new snapshot. A slot that is
+    left keeps the log of the server, until its disk is full.
+    """
+    storage = cli.instance().storage
+    found = read_record(storage, check_name(name))
+    dropped: tuple[str, ...] = ()
+    if at_source and found is not None:
+        check_unused(found)
+        with optional_imports():
+            dropped = open_source(found.url, name, ()).forget()
+    found = drop_record(storage, name)
+    what = ", ".join((f"follower {name}", *dropped))
+    cli.out.document({"name": name, "url": found.url, "at_source": list(dropped)}, [f"{what} dropped"])

@@ -29,7 +29,7 @@ ON_SPARK = {
     "erase-report",
 }
 
-OF_A_DATABASE = {"follow"}
+OF_A_DATABASE = {"follow run", "follow drop"}
 """Tested in tests/postgres/test_follow.py."""
 
 OF_A_SERVICE = {"query submit", "query list", "query show", "query drop", "query fetch"}
@@ -53,6 +53,7 @@ WORDS: dict[str, list[str]] = {
     "backup restore": ["-i", "{empty}", "backup", "restore", "{url}"],
     "hook create": ["hook", "create", "readings", "--url", "http://127.0.0.1:9/"],
     "hook list": ["hook", "list"],
+    "follow list": ["follow", "list"],
     "hook drop": ["hook", "drop", "{hook}"],
     "settings show": ["settings", "show", "readings"],
     "settings set": ["settings", "set", "readings", "split_rows=10"],

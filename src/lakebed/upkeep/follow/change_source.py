@@ -128,6 +128,9 @@ class ChangeSource(Protocol):
     def close(self) -> None:
         """End the connections."""
 
+    def forget(self) -> tuple[str, ...]:
+        """Delete at the source what is kept there for its follower; returns what that was. It is not open."""
+
 
 def shown_row(row: Mapping[str, Any]) -> bytes:
     """Return a row as JSON, for the dead letters."""

@@ -9,15 +9,18 @@ Core types: :class:`FollowRecord`. Errors: StorageError; DamagedError for an obj
 from __future__ import annotations
 
 import re
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from lakebed import clock
 from lakebed.errors import Code, DamagedError
 from lakebed.model.documents import decode_document, encode_document, reading
 from lakebed.model.files import FOLLOW_FOLDER, follow_name, follow_of_name
 from lakebed.model.state.fields import Whole
+from lakebed.storage.processes import is_gone, this_process
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 
 NAME = re.compile(r"[a-z0-9_]{1,48}", re.ASCII)
 """What PostgreSQL allows in the name of a slot, with room for what is put before and behind."""
+
+HELD_S = 35.0
+"""How long a record says that its follower runs: it is written every ten seconds."""
 
 _REMEDY = "delete the object; the next `lakebed follow` writes it again, from the commit ids of the tables"
 
@@ -37,7 +43,8 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     snapshot in any case. ``identities`` are ids of the parts of the source, by their names. ``place`` is the position
     in the terms of the source, ``behind`` what it has beyond that, in ``behind_unit``, the oldest of it ``lag_s``
     seconds old. ``changes`` and ``dead_letters`` are counted since the record was made; ``error`` is why the follower
-    does not go on. ``at`` is when the record was written, by the clock of the follower.
+    does not go on. ``at`` is when the record was written, by the clock of the follower, and ``holder`` the process that
+    follows; empty: none does.
     """
 
     name: str
@@ -57,6 +64,14 @@ class FollowRecord(Struct, frozen=True, kw_only=True):
     dead_letters_table: str = ""
     error: str | None = None
     at: str = ""
+    holder: str = ""
+
+    @property
+    def in_use(self) -> bool:
+        """Whether another process follows: it wrote the record lately, and is not known to have ended."""
+        if self.holder in ("", this_process()) or is_gone(self.holder):
+            return False
+        return clock.now() - datetime.fromisoformat(self.at) < timedelta(seconds=HELD_S)
 
 
 def check_name(name: str) -> str:
@@ -95,3 +110,25 @@ def read_records(storage: Storage) -> Iterator[FollowRecord]:
 def write_record(storage: Storage, record: FollowRecord) -> None:
     """Write the record of a follower over the last one."""
     storage.replace(follow_name(record.name), encode_document(msgspec.to_builtins(record)))
+
+
+def check_unused(record: FollowRecord) -> None:
+    """Raise ContentionError if another process follows."""
+    if record.in_use:
+        raise Code.SOURCE_BUSY(
+            f"the follower {record.name} runs already, and wrote its record at {record.at}; stop it, or wait until it "
+            f"has been silent for {HELD_S:.0f} s",
+            name=record.name,
+            transient=True,
+        )
+
+
+def drop_record(storage: Storage, name: str) -> FollowRecord:
+    """Delete the record of a follower that does not run, and return it. Raises NotFoundError, ContentionError."""
+    found = read_record(storage, check_name(name))
+    if found is None:
+        names = ", ".join(one.name for one in read_records(storage)) or "none"
+        raise Code.SOURCE_NOT_FOUND(f"no follower {name}. There are: {names}", name=name)
+    check_unused(found)
+    storage.delete([follow_name(name)])
+    return found

@@ -321,6 +321,10 @@ class KafkaSource:
             self._registry.close()
         self._consumer = None
 
+    def forget(self) -> tuple[str, ...]:
+        """Nothing: Kafka keeps nothing for a follower."""
+        return ()
+
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def read(self, deadline_s: float, full: Callable[[], bool]) -> bool:

@@ -117,6 +117,23 @@ class PostgresSource:
                     connection.close()
         self._stream = self._sql = None
 
+    def forget(self) -> tuple[str, ...]:
+        """Drop the slot, and the publication if it has the follower's name."""
+        dropped = []
+        with self._answers():
+            self._sql = self._server.connect()
+            try:
+                if self._rows("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", self._slot):
+                    self._drop_slot()
+                    dropped.append(f"slot {self._slot}")
+                if self._rows("SELECT 1 FROM pg_publication WHERE pubname = %s", self._slot):
+                    self._execute(sql.SQL("DROP PUBLICATION {}").format(sql.Identifier(self._slot)))
+                    dropped.append(f"publication {self._slot}")
+            finally:
+                self._sql.close()
+                self._sql = None
+        return tuple(dropped)
+
     @staticmethod
     def _end_stream(pgconn: Any) -> None:
         """Ask the server to end the stream, and wait for it: so it has the last confirmation, and frees the slot."""

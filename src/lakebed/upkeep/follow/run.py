@@ -29,9 +29,10 @@ from lakebed.errors import Code, ContentionError, Error, StorageError, UnknownOu
 from lakebed.model.html_tables import FactsView
 from lakebed.model.merge_modes import KEEP_ALL
 from lakebed.model.wording import count_text
-from lakebed.storage.disk_space import scratch_folder
+from lakebed.storage.disk_space import delete_abandoned_folders, scratch_folder
+from lakebed.storage.processes import this_process
 from lakebed.upkeep.follow.change_source import ChangeSource, DeadLetter, RecordedSource
-from lakebed.upkeep.follow.follow_record import FollowRecord, read_record, write_record
+from lakebed.upkeep.follow.follow_record import FollowRecord, check_unused, read_record, write_record
 from lakebed.upkeep.follow.pending import Memory, PendingChanges
 from lakebed.upkeep.follow.positions import Positions
 from lakebed.upkeep.follow.target import DEAD_LETTERS, ChangeTarget, SourceColumns
@@ -118,32 +119,47 @@ class SourceFollower:
 
     def run(self, *, until_caught_up: bool = False, stop: Callable[[], bool] = lambda: False) -> FollowReport:
         """Follow until ``stop``, or until all changes are there that the source had at the beginning."""
-        pause_s = PAUSE_S
+        # Those of followers that were killed.
+        delete_abandoned_folders()
         with scratch_folder("follow") as self._folder, self._committer:
-            while True:
-                opened_s = clock.monotonic_s()
-                try:
-                    self._open()
-                    self._follow(until_caught_up=until_caught_up, stop=stop)
-                    return self._report()
-                except (ContentionError, StorageError, UnknownOutcomeError) as error:
-                    if isinstance(error, StorageError) and not error.facts.get("transient"):
-                        self._failed(error)
-                        raise
-                    self._failed(error)
-                    if until_caught_up and pause_s > 4 * PAUSE_S:
-                        raise
-                    if clock.monotonic_s() - opened_s > PAUSE_MAX_S:
-                        pause_s = PAUSE_S
-                    self._say(f"{error.message}; trying again in {pause_s:.0f} s")
-                    if self._waited(pause_s, stop):
-                        return self._report()
-                    pause_s = min(2 * pause_s, PAUSE_MAX_S)
-                except Error as error:
+            try:
+                return self._run(until_caught_up=until_caught_up, stop=stop)
+            finally:
+                self._leave()
+
+    def _run(self, *, until_caught_up: bool, stop: Callable[[], bool]) -> FollowReport:
+        pause_s = PAUSE_S
+        while True:
+            opened_s = clock.monotonic_s()
+            try:
+                self._open()
+                self._follow(until_caught_up=until_caught_up, stop=stop)
+                return self._report()
+            except (ContentionError, StorageError, UnknownOutcomeError) as error:
+                if isinstance(error, StorageError) and not error.facts.get("transient"):
                     self._failed(error)
                     raise
-                finally:
-                    self._source.close()
+                self._failed(error)
+                if until_caught_up and pause_s > 4 * PAUSE_S:
+                    raise
+                if clock.monotonic_s() - opened_s > PAUSE_MAX_S:
+                    pause_s = PAUSE_S
+                self._say(f"{error.message}; trying again in {pause_s:.0f} s")
+                if self._waited(pause_s, stop):
+                    return self._report()
+                pause_s = min(2 * pause_s, PAUSE_MAX_S)
+            except Error as error:
+                self._failed(error)
+                raise
+            finally:
+                self._source.close()
+
+    def _leave(self) -> None:
+        """Say that no process follows any more."""
+        if self._record.holder:
+            self._record = msgspec.structs.replace(self._record, holder="")
+            with suppress(Error):
+                self._write()
 
     def _follow(self, *, until_caught_up: bool, stop: Callable[[], bool]) -> None:
         end = self._source.target_end() if until_caught_up else None
@@ -232,6 +248,8 @@ class SourceFollower:
                 "follow it by another --name, or with --resnapshot, which replaces all rows by a new snapshot",
                 url=self._source.url,
             )
+        if found is not None:
+            check_unused(found)
         record = found or self._record
         positions = {} if record.source != source else {int(stream): at for stream, at in record.positions.items()}
         anew = self._anew
@@ -240,7 +258,12 @@ class SourceFollower:
             record = msgspec.structs.replace(record, waiting=record.tables, tables=(), positions={}, identities={})
             self._anew = False
         self._record = msgspec.structs.replace(
-            record, url=self._source.url, source=source, dead_letters_table=self._options.dead_letters, error=None
+            record,
+            url=self._source.url,
+            source=source,
+            dead_letters_table=self._options.dead_letters,
+            error=None,
+            holder=this_process(),
         )
         if anew:
             self._write()

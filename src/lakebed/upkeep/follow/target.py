@@ -214,7 +214,6 @@ class ChangeTarget:
             )
 
 
-
 def schema_of(columns: SourceColumns) -> Schema:
     """Return the schema of a new table. Raises UsageError for a column or a key type that a table cannot have."""
     values = {name: kind for name, kind in columns.types.items() if name not in columns.key}
