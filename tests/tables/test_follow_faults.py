@@ -127,6 +127,15 @@ def test_rows_of_others_delay_a_commit_and_stay():
     assert lake["numbers"].scan().read_all().to_pylist() == [{"k": 1, "v": 2}, {"k": 7, "v": 7}]
 
 
+def test_a_truncation_removes_the_rows_that_were_there():
+    lake = lakebed.create(f"memory://{random_token()}")
+    SourceFollower(lake, Numbers(2), FollowOptions("numbers", "dead")).run(until_caught_up=True)
+    source = Values(3)
+    opened, source.open = source.open, lambda following: (opened(following), source._target.pending.truncate())
+    SourceFollower(lake, source, FollowOptions("numbers", "dead")).run(until_caught_up=True)
+    assert lake["numbers"].scan().read_all().to_pylist() == [{"k": 1, "v": 3}]
+
+
 def test_a_follower_that_runs_keeps_others_of_its_name_away_and_is_not_dropped():
     lake, said = lakebed.create(f"memory://{random_token()}"), []
     SourceFollower(lake, Numbers(2), FollowOptions("numbers", "dead")).run(until_caught_up=True)

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
 
 ATTEMPTS_MAX = 5
-"""Of one commit. A table that is followed has one writer, and now and then somebody who corrects a row."""
+"""Of one commit. A table that is followed has one writer, and now and then rows that a person corrects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,15 +174,15 @@ class ChangeTarget:
             for stream, at in positions.items()
             if at > self.positions.get(stream, 0) and (self.streams is None or stream in self.streams)
         }
-        name = commit_id(source, moved, self.generation)
+        name, truncated = commit_id(source, moved, self.generation), self.pending.truncated
         for _ in range(ATTEMPTS_MAX):
             state = self.table.state()
             if state.version != self._committed:
                 self._check_alone(source, state)
-            if self.pending.truncated and not self.empty:
+            if truncated and not self.empty:
                 # Before the commit that records it, so after a crash it is repeated; nothing was written in between.
                 self.table.remove(KeyRange())
-                continue
+                state, truncated = self.table.state(), False
             columns = self.pending.columns() if self.pending.rows else self.table.schema.arrow
             rows = RowInput(((source, columns),), self.pending.source_rows(source))
             write = Write(name, operation=self.pending.operation, sequence=state.next_sequence)
