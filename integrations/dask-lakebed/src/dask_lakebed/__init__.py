@@ -12,6 +12,8 @@ import dask.dataframe as dd
 import pandas as pd
 import pyarrow as pa
 
+import lakebed
+
 __all__ = ["read_table"]
 
 
@@ -30,19 +32,21 @@ def read_table(
     # Checks the columns and the predicate before any task runs, and has the types of the frame.
     with snapshot.scan(columns=names, where=where, limit=0) as rows:
         meta = _frame(rows.read_all(), names)
-    return dd.from_map(_Read(where, tuple(names)), snapshot.splits(), meta=meta)
+    # Key ranges, not splits: Dask makes names of what it gets, and it cannot make one of a handle in a dataclass.
+    ranges = [split.keys for split in snapshot.splits()]
+    return dd.from_map(_Read(snapshot, where, tuple(names)), ranges, meta=meta)
 
 
 class _Read:
-    """Reads a split of a snapshot; Dask gives the columns."""
+    """Reads a key range of a snapshot; Dask gives the columns."""
 
-    def __init__(self, where: str | None, names: tuple[str, ...]) -> None:
-        self.where, self.names = where, names
+    def __init__(self, snapshot: Any, where: str | None, names: tuple[str, ...]) -> None:
+        self.snapshot, self.where, self.names = snapshot, where, names
 
-    def __call__(self, of: Any, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    def __call__(self, of: lakebed.KeyRange, *, columns: Sequence[str] | None = None) -> pd.DataFrame:
         names = list(self.names if columns is None else columns)
         # A frame without columns still has rows.
-        with of.scan(columns=names or self.names[:1], where=self.where) as rows:
+        with self.snapshot.scan(of, columns=names or self.names[:1], where=self.where) as rows:
             return _frame(rows.read_all(), names)
 
 
