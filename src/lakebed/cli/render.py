@@ -8,13 +8,14 @@ is made here. Records of a listing may be nested: in JSON they are as with ``--j
 text.
 
 *Widths.* On a terminal long cells are cut, the longest first, with an ellipsis: texts at the end, names and paths in
-the middle, figures never. If that is not enough, columns in the middle are left out. Not Rich's tables, which need all
-rows at once and cut figures.
+the middle, figures never, and times lose the parts of a second. If that is not enough, columns of texts are left out,
+and then those in the middle. Not Rich's tables, which need all rows at once and cut figures.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -130,6 +131,7 @@ GAP = 2
 CUT = "…"
 NARROWEST = 12
 """A cell that is cut has at least this many characters; a column that is narrower by itself is never cut."""
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", re.ASCII)
 FIGURE_CHARS = 24
 """A figure, or two with their units, is not longer."""
 
@@ -137,12 +139,24 @@ FIGURE_CHARS = 24
 def fit(widths: Sequence[int], width: int, whole: Collection[int] = ()) -> list[int | None]:
     """Return the width of each column in a table of at most ``width`` characters; None for those that are left out.
 
-    Columns in ``whole``, by their positions, are never cut. The first and the last column stay, whatever the width.
+    Columns in ``whole``, by their positions, are never cut, and are left out after the others. Those in the middle go
+    first; the first and the last column stay, whatever the width.
     """
     least = [length if column in whole else min(length, NARROWEST) for column, length in enumerate(widths)]
     shown = list(range(len(widths)))
-    while len(shown) > 2 and _row_width([least[column] for column in shown], len(widths)) > width:
-        del shown[len(shown) // 2]
+    left_out: list[int] = []
+
+    def is_too_wide(columns: Collection[int]) -> bool:
+        return _row_width([least[column] for column in columns], len(widths)) > width
+
+    while len(shown) > 2 and is_too_wide(shown):
+        middle = [column for column in shown[1:-1] if column not in whole] or shown[1:-1]
+        left_out.append(middle[len(middle) // 2])
+        shown.remove(left_out[-1])
+    # The last one may have been wide enough for others that had to go before it.
+    for column in reversed(left_out):
+        if not is_too_wide([*shown, column]):
+            shown = sorted([*shown, column])
     found = {column: widths[column] for column in shown}
     while (excess := _row_width(list(found.values()), len(widths)) - width) > 0:
         longest = max((length for column, length in found.items() if length > least[column]), default=0)
@@ -226,6 +240,9 @@ class TextColumns(Struct, frozen=True):
         """
         heading = not widths
         texts = self.texts(widths)
+        if _row_width(widths, len(widths)) > width:
+            texts = [[_in_seconds(text) for text in row] for row in texts]
+            widths[:] = [max([cells(name), *(cells(row[i]) for row in texts)]) for i, name in enumerate(self.names)]
         shown_widths = fit(widths, width, self.whole(texts))
         left_out = [name for name, length in zip(self.names, shown_widths, strict=True) if length is None]
         return list(_fitted(self, texts, shown_widths, heading=heading)), left_out
@@ -415,6 +432,11 @@ def _fitted(
 def bold(text: str) -> str:
     """Bold on a terminal, unless the user wants no colours (https://no-color.org)."""
     return text if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else f"\x1b[1m{text}\x1b[0m"
+
+
+def _in_seconds(text: str) -> str:
+    """Return the text, or a time without parts of a second: cut in the middle, it would say nothing."""
+    return f"{text[:19]}Z" if _TIME.fullmatch(text) else text
 
 
 def _is_figure(text: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 from pathlib import Path
 
 import pyarrow as pa
@@ -113,6 +114,26 @@ def test_columns_are_cut_and_then_left_out(widths: list[int], width: int, fitted
     shown = [one for one in found if one is not None]
     assert found == fitted
     assert sum(shown) + 2 * (len(shown) - 1) + 3 * (None in found) <= width
+
+
+def test_texts_are_left_out_before_figures() -> None:
+    assert fit([5, 20, 9, 9, 20, 30], 60, {2, 3}) == [5, 13, 9, 9, None, 13]
+    assert fit([5, 20, 9, 9, 20, 30], 50, {2, 3}) == [5, None, 9, 9, None, 18]
+    assert fit([5, 20, 9, 9, 20, 30], 40, {2, 3}) == [5, None, 9, None, None, 19]
+
+
+def test_a_history_that_does_not_fit_keeps_its_figures_and_whole_times(
+    cli: Cli, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LAKEBED_PAGER", "")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with contextlib.redirect_stdout(Terminal()) as terminal:
+        assert main(["history", table]) == 0
+    heading, newest, *_ = terminal.getvalue().splitlines()
+    assert max(map(cells, terminal.getvalue().splitlines())) <= 80
+    assert {"version", "time", "rows", "removed", "dropped", "size", "detail"} <= set(heading.split())
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", newest.split()[1])
 
 
 def test_a_cut_text_fits() -> None:
