@@ -232,7 +232,9 @@ class _Reading:
 
     _settled = staticmethod(settled)
 
-    def __init__(self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource, *, part_rows: int) -> None:
+    def __init__(
+        self, view: Table, source: Table, snapshot: Snapshot, fed: ViewSource, *, part_rows: int = PART_ROWS
+    ) -> None:
         self._view = view
         self._source = source
         self._snapshot = snapshot

@@ -29,9 +29,9 @@ from datafusion import DataFrame, Expr, SessionContext, lit
 from datafusion.catalog import Table
 from msgspec.structs import replace
 
-from lakebed.engine.datafusion import inside
+from lakebed.engine.datafusion import inside, is_plain
 from lakebed.engine.key_joins import with_keys, without_keys
-from lakebed.files.parquet.open_files import LocalCopy, OpenFile
+from lakebed.files.parquet.open_files import LocalCopy, OpenFile, copies_folder
 from lakebed.model.arrays import empty_table, plain
 from lakebed.model.checks import check_method, check_text
 from lakebed.model.merge_modes import KEEP_ALL
@@ -90,8 +90,16 @@ def contest_of(plan: QueryPlan, reader: Reader) -> tuple[Contest | None, QueryPl
     fields = plan.schema.row_key
     if plan.merge.may_drop_rows or not reader.is_local or any(field.key_type.has_nan for field in fields):
         return None, plan
+    if not is_plain(copies_folder()):
+        return None, plan
     divided = [(part, large_files(part.files, reader.limits)) for part in plan.partitions]
-    found = [(part, large) for part, large in divided if large and len(part.ranges) < RANGES_MIN]
+    found = [
+        (part, large)
+        for part, large in divided
+        if large
+        and len(part.ranges) < RANGES_MIN
+        and all(_is_read_by_engine(file, plan.schema, reader) for file in large)
+    ]
     if not found:
         return None, plan
     keys = _keys(plan, found, reader)
@@ -102,6 +110,14 @@ def contest_of(plan: QueryPlan, reader: Reader) -> tuple[Contest | None, QueryPl
     alone = tuple([replace(part, files=large) for part, large in found])
     merged = replace(plan, partitions=tuple([part for part, _ in found]), contested=keys)
     return Contest(replace(plan, partitions=alone), merged), rest
+
+
+def _is_read_by_engine(file: DataFile, schema: Schema, reader: Reader) -> bool:
+    """Return whether the engine opens the file itself. It hands what joins find out while they run on to PyArrow, which
+    otherwise reads the file, and does not compare all types of keys.
+    """
+    path = reader.open(file, schema, ()).path
+    return path is not None and is_plain(path)
 
 
 def large_files(files: Sequence[DataFile], limits: ReadLimits) -> tuple[DataFile, ...]:
