@@ -19,8 +19,8 @@ def url(tmp_path):
 
 
 @pytest.fixture
-def instance(url):
-    return lakebed.create(url)
+def instance(lake):
+    return lake
 
 
 @pytest.fixture

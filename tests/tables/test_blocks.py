@@ -24,10 +24,12 @@ from lakebed.cli.declarations import _from_yaml
 from lakebed.cli.reference import every_command
 from lakebed.files.merging import custom_functions
 from lakebed.server.security.audit import AuditLog
+from lakebed.upkeep.follow.kafka_source import REGISTRY_URL, read_settings
 from tests import pages
 
 RUN_BY = {
     ("docs/apply.md", "yaml"): "tests/processes/test_docs.py",
+    ("docs/follow.md", "properties"): "tests/tables/test_blocks.py",
     ("docs/configuration.md", "toml"): "tests/processes/test_docs.py",
     ("docs/instances.md", "toml"): "tests/tables/log/test_plugin.py",
     ("docs/merging.md", "sql"): "tests/tables/test_blocks.py",
@@ -89,6 +91,9 @@ PROGRAMS = {
     # docs/http.md runs in tests/service/test_http_docs.py; that of docs/security.md is below.
     "curl": None,
     "export": None,
+    # A file and a server for the lines after it, in the README and in the tutorial.
+    "printf": None,
+    "moto_server": None,
     # docs/follow.md runs in tests/postgres/test_follow.py.
     "psql": None,
 }
@@ -174,6 +179,15 @@ def test_the_yaml_for_prometheus_is_a_configuration_of_its_port():
     (serve,) = (command for command, context in every_command() if context.command_path == "lakebed serve")
     (port,) = (one.default for one in serve.params if one.name == "port")
     assert job["static_configs"][0]["targets"][0].endswith(f":{port}")
+
+
+def test_the_settings_of_a_client_of_kafka_are_read(tmp_path):
+    (block,) = pages.blocks("docs/follow.md", "properties")
+    (tmp_path / "client.properties").write_text(block.text)
+    found = read_settings(str(tmp_path / "client.properties"))
+    assert len(found) == len(block.text.splitlines())
+    assert found["security.protocol"] == "SASL_SSL"
+    assert REGISTRY_URL in found
 
 
 def test_the_entry_points_of_the_page_on_merging_are_found_by_name_and_version(tmp_path, monkeypatch):

@@ -98,6 +98,7 @@ def test_another_dialect_is_refused_by_name(memory_lake):
     memory_lake.storage.replace(
         name, rewritten(memory_lake.storage.get(name), features=[SQL_DIALECT, "sql-datafusion-2"])
     )
+    table.log.wait_for_checkpoint()
     memory_lake.storage.delete([checkpoint_name(table_prefix(table.id))])
     with pytest.raises(UnsupportedFormatError, match="format 2 with sql-datafusion-2; this Lakebed reads format 2"):
         lakebed.open(memory_lake.url).table("t").scan().read_all()
@@ -108,6 +109,7 @@ def test_a_filter_from_before_there_were_features_is_still_read(memory_lake):
     table.alter(SetFilter("n > 0"))
     name = entry_name(table_prefix(table.id), 2)
     memory_lake.storage.replace(name, rewritten(memory_lake.storage.get(name)))
+    table.log.wait_for_checkpoint()
     memory_lake.storage.delete([checkpoint_name(table_prefix(table.id))])
     assert features(memory_lake, name) == []
     again = lakebed.open(memory_lake.url).table("t")

@@ -256,14 +256,15 @@ CLEANING_UP = NATIVE_WAIT.replace("waiting", "cleaning up").replace("handle_inte
 
 
 DEEP_WAIT = """
-import sys, time
+import os, sys, time
 from lakebed.engine.stack import on_deep_stack
 
 def compute():
     # Python misses a signal that arrives between its last check for signals and the system call that waits for a lock.
     # The main thread has left Python for that call, or this thread would not run; half a second is more than it needs.
     time.sleep(0.5)
-    print("waiting", flush=True)
+    # Not by print: a thread that is inside of it holds its lock, without which Python aborts when it ends.
+    os.write(1, b"waiting\\n")
     time.sleep(600)
 
 # As above.

@@ -73,10 +73,10 @@ def test_places_are_signs_outside_of_texts_names_and_comments(query, count):
 def test_values_are_written_in_order_and_rebinding_replaces_them():
     statement = Statement("SELECT ?, '?', ?")
     first = statement.bound(pa.table({"a": [1], "b": ["x?"]}))
-    assert first.sql == "SELECT (1), '?', 'x?'"
+    assert first.sql == "SELECT 1, '?', 'x?'"
     again = Statement.of(first.handle).bound(pa.table({"a": [2], "b": [None]}))
-    assert again.sql == "SELECT (2), '?', NULL"
-    assert Statement("SELECT $2, $1").bound(pa.table({"a": [1], "b": [2]})).sql == "SELECT (2), (1)"
+    assert again.sql == "SELECT 2, '?', NULL"
+    assert Statement("SELECT $2, $1").bound(pa.table({"a": [1], "b": [2]})).sql == "SELECT 2, 1"
 
 
 def test_columns_are_found_with_nulls_in_place_of_values():
