@@ -146,7 +146,7 @@ class ReadLimits(Struct, frozen=True):
     feed_keys_bytes: int = 16 * 1024 * 1024
     """The keys that a change feed looks up at once, and about the bytes of their rows."""
 
-    rows_a_contested_key: int = 16
+    rows_a_contested_key: int = 8
     """The rows of large files that are joined instead of merged in the time that a contested key costs: it is in a hash
     table twice, and its rows are merged."""
 
