@@ -9,32 +9,34 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from datafusion import SessionContext
 
 from lakebed.engine.datafusion import column
 
 if TYPE_CHECKING:
-    from datafusion import DataFrame, SessionContext
+    from datafusion import DataFrame
 
 
-def with_keys(rows: DataFrame, keys: pa.Table, context: SessionContext) -> DataFrame:
+def with_keys(rows: DataFrame, keys: pa.Table) -> DataFrame:
     """Return the rows with one of the keys, in their order."""
-    return _beside_keys(rows, keys, context, "inner").select(*map(column, rows.schema().names))
+    return _beside_keys(rows, keys, "inner").select(*map(column, rows.schema().names))
 
 
-def without_keys(rows: DataFrame, keys: pa.Table, context: SessionContext) -> DataFrame:
+def without_keys(rows: DataFrame, keys: pa.Table) -> DataFrame:
     """Return the rows with none of the keys, in no order."""
-    joined = _beside_keys(rows, keys, context, "right")
+    joined = _beside_keys(rows, keys, "right")
     return joined.filter(column(_renamed(rows, keys)[0]).is_null()).select(*map(column, rows.schema().names))
 
 
-def _beside_keys(rows: DataFrame, keys: pa.Table, context: SessionContext, how: str) -> DataFrame:
+def _beside_keys(rows: DataFrame, keys: pa.Table, how: str) -> DataFrame:
     # The engine makes its hash table of the left side, and streams the right one in its order; of semi and anti joins
     # it has only those that do the reverse.
     # Files may have other units of time than their fields.
     names, types = keys.column_names, {field.name: _storage(field.type) for field in rows.schema()}
     columns = [keys.column(name).combine_chunks().cast(types[name]) for name in names]
     renamed = _renamed(rows, keys)
-    left = context.from_arrow(pa.table(columns, renamed))
+    # The session registers the keys as a table, and would keep them for as long as it lives: so it is one of its own.
+    left = SessionContext().from_arrow(pa.table(columns, renamed))
     return left.join(rows, left_on=renamed, right_on=list(names), how=how)  # type: ignore[call-overload,no-any-return]
 
 

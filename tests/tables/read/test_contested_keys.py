@@ -168,3 +168,19 @@ def test_too_many_contested_keys_are_merged(tmp_path):
     contested(table).reader.limits = structs.replace(table.reader.limits, contested_bytes=500)
     assert contest_in(table) is None
     assert by_files(lake, "SELECT sum(v) AS v FROM t") == [{"v": 1100}]
+
+
+def test_no_session_keeps_contested_keys(tmp_path):
+    """A session of the engine lives as long as its table, and has a table of all Arrow data that is given to it."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", Schema({"k": "int64"}, values={"v": "int64"}), merge=Latest())
+    table.write(pa.table({"k": range(1000), "v": [1] * 1000}))
+    table.write(pa.table({"k": range(0, 1000, 10), "v": [2] * 100}))
+    # Small reads go past the engine.
+    contested(table)
+    table.reader.limits = structs.replace(table.reader.limits, page_rows=-1)
+    assert contest_in(table) is not None
+    assert by_files(lake, "SELECT sum(v) AS v FROM t") == [{"v": 1100}]
+    sessions = table.reader.engine()._contexts.values()
+    assert sessions
+    assert not [name for one in sessions for name in one.catalog().schema("public").table_names()]

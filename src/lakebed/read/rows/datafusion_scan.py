@@ -181,7 +181,7 @@ class ScanEngine:
         assert request.contested is not None
         if opened.file.rows <= request.contested.num_rows:
             return rows
-        return with_keys(rows, request.contested, self._context(_BATCH_ROWS[0]))
+        return with_keys(rows, request.contested)
 
     def _read_as(
         self,

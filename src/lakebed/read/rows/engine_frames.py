@@ -88,28 +88,24 @@ def contest_of(plan: QueryPlan, reader: Reader) -> tuple[Contest | None, QueryPl
     Requires a plan of overlapping files. Reads the keys of the small files.
     """
     fields = plan.schema.row_key
-    if plan.merge.may_drop_rows or not reader.is_local or any(field.key_type.has_nan for field in fields):
+    if plan.merge.may_drop_rows or any(field.key_type.has_nan for field in fields):
         return None, plan
-    if not is_plain(copies_folder()):
+    if not reader.is_local or not is_plain(copies_folder()):
         return None, plan
-    divided = [(part, large_files(part.files, reader.limits)) for part in plan.partitions]
-    found = [
-        (part, large)
-        for part, large in divided
-        if large
-        and len(part.ranges) < RANGES_MIN
-        and all(_is_read_by_engine(file, plan.schema, reader) for file in large)
-    ]
-    if not found:
-        return None, plan
-    keys = _keys(plan, found, reader)
+    found: list[tuple[PartitionQuery, tuple[DataFile, ...]]] = []
+    rest: list[PartitionQuery] = []
+    for part in plan.partitions:
+        large = large_files(part.files, reader.limits) if len(part.ranges) < RANGES_MIN else ()
+        if large and all(_is_read_by_engine(file, plan.schema, reader) for file in large):
+            found.append((part, large))
+        else:
+            rest.append(part)
+    keys = _keys(plan, found, reader) if found else None
     if keys is None:
         return None, plan
-    taken = {id(part) for part, _ in found}
-    rest = replace(plan, partitions=tuple([part for part in plan.partitions if id(part) not in taken]))
-    alone = tuple([replace(part, files=large) for part, large in found])
+    alone = replace(plan, partitions=tuple([replace(part, files=large) for part, large in found]))
     merged = replace(plan, partitions=tuple([part for part, _ in found]), contested=keys)
-    return Contest(replace(plan, partitions=alone), merged), rest
+    return Contest(alone, merged), replace(plan, partitions=tuple(rest))
 
 
 def _is_read_by_engine(file: DataFile, schema: Schema, reader: Reader) -> bool:
@@ -184,7 +180,7 @@ def frame_of(
             rows = engine.rows(file, schema)
         rows = rows if live.whole else rows.filter(_is_live(live, schema))
         rows = rows if where is None or plan.shown.shows_all(live.file) else rows.filter(where.alone)
-        frames.append(without_keys(rows, contest.keys, SessionContext()) if contest and contested else rows)
+        frames.append(without_keys(rows, contest.keys) if contest and contested else rows)
     copies = []
     read = replace(overlapping, partitions=(*overlapping.partitions, *few.partitions), shown=plan.shown)
     if read.partitions:
@@ -194,7 +190,7 @@ def frame_of(
         keyed = None if columns is None else (*schema.row_key_names, *columns)
         copies.append(merged_copy(replace(contest.merged, shown=plan.shown), reader, keyed))
         # More rows may have been read.
-        frames.append(with_keys(engine.copied_rows(copies[-1], schema), contest.keys, SessionContext()))
+        frames.append(with_keys(engine.copied_rows(copies[-1], schema), contest.keys))
     if not frames:
         return Frame(SessionContext().from_arrow(empty_table(schema.arrow)), ())
     return Frame(_union(frames), opened, tuple(copies))
