@@ -20,7 +20,7 @@ were listed. Only if it does not are the entries read one by one.
 
 A process with a cache on local disk begins with the head that one before it has proven (:mod:`.remembered`). The
 listing then starts there, and the entry of that head is read beside it: it must have the digest that is remembered. If
-not, or if so many entries follow that there must be a newer checkpoint, the log is opened as without a cache.
+not, or if the entries that follow are enough for a newer checkpoint, the log is opened as without a cache.
 
 Rules. Only proven entries are published. Checkpoints are written of published heads only, in a separate thread, because
 that of a large table takes seconds. Core types. :class:`LogTail`, :class:`ReadAhead`.
