@@ -19,6 +19,7 @@ from lakebed.upkeep.follow.debezium_messages import PLACEHOLDER
 from lakebed.upkeep.follow.follow_record import read_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 from tests.debezium import AvroWriter, JsonWriter, Table, decimal_schema, unscaled
+from tests.followers import EndedError, Ending
 from tests.kafka.broker import PASSWORD, USER
 from tests.raising import raises
 from tests.waiting import until
@@ -29,22 +30,6 @@ COLUMNS = {
     "total": decimal_schema(10, 2),
     "at": {"type": "int64", "name": "io.debezium.time.MicroTimestamp"},
 }
-
-
-class EndedError(Exception):
-    """The end of a follower."""
-
-
-class Ending(SourceFollower):
-    """A follower that ends after its first commit, before it could record it, as if killed."""
-
-    opened = False
-
-    def record(self, positions):
-        if self.opened:
-            raise EndedError
-        self.opened = True
-        super().record(positions)
 
 
 class Shop:

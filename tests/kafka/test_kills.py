@@ -14,6 +14,7 @@ import pytest
 
 import lakebed
 from tests.debezium import JsonWriter, Table
+from tests.followers import kill_at_random
 from tests.waiting import until
 
 KILLS = int(os.environ.get("FOLLOW_KILLS", "30"))
@@ -57,12 +58,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(broker, tmp_path, kills
     sender.start()
     words = [sys.executable, "-c", FOLLOW, broker.url(topic), lake]
     try:
-        for _ in range(kills):
-            killed = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-            time.sleep(random.uniform(0.5, 4.0))
-            killed.kill()
-            _, said = killed.communicate()
-            assert "Error" not in said, said
+        kill_at_random(words, kills, 0.5, 4.0)
     finally:
         stopping.set()
         sender.join()

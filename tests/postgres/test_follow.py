@@ -21,6 +21,7 @@ from lakebed.upkeep.follow.change_sources import open_source
 from lakebed.upkeep.follow.follow_record import read_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 from tests import pages
+from tests.followers import EndedError, Ending
 from tests.postgres.cluster import PASSWORD
 from tests.raising import raises
 from tests.tables.cli.shapes import differences, documented
@@ -42,22 +43,6 @@ def shop(cluster):
         until(lambda: not connection.execute(active).fetchall())
         connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
     cluster.sql(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-class EndedError(Exception):
-    """The end of a follower."""
-
-
-class Ending(SourceFollower):
-    """A follower that ends after its first commit, before it could record and confirm it, as if killed."""
-
-    opened = False
-
-    def record(self, positions):
-        if self.opened:
-            raise EndedError
-        self.opened = True
-        super().record(positions)
 
 
 class Shop:

@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 import lakebed
+from tests.followers import kill_at_random
 from tests.postgres.cluster import PASSWORD
 from tests.waiting import until
 
@@ -62,12 +63,7 @@ def test_kills_at_random_moments_lose_and_double_nothing(cluster, tmp_path):
         writer.start()
         words = [sys.executable, "-c", FOLLOW, url, lake]
         try:
-            for _ in range(KILLS):
-                killed = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-                time.sleep(random.uniform(0.3, 3.0))
-                killed.kill()
-                _, said = killed.communicate()
-                assert "Error" not in said, said
+            kill_at_random(words, KILLS, 0.3, 3.0)
         finally:
             stopping.set()
             writer.join()
