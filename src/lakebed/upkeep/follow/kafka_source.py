@@ -83,6 +83,11 @@ class _Topic:
     last_delete: dict[int, bytes | None] = field(default_factory=dict)
 
 
+_LOG = logging.getLogger("lakebed.follow")
+# What the client says of each attempt to connect is for logs: without a handler Python would write it to stderr.
+_LOG.addHandler(logging.NullHandler())
+
+
 def stream_of(topic: str, partition: int) -> int:
     """Return the number of the stream of a partition, which depends on nothing else."""
     return (xxhash.xxh32_intdigest(topic.encode()) >> 1 or 1) * GROUP + partition
@@ -191,7 +196,7 @@ class KafkaSource:
             shared = ("bootstrap.servers", "client.id", "error_cb", *self._settings)
             settings = {name: one for name, one in settings.items() if name in shared and name != "group.id"}
         try:
-            return kind(settings, logger=logging.getLogger(__name__))
+            return kind(settings, logger=_LOG)
         except (KafkaException, TypeError, ValueError) as error:
             raise Code.ARGUMENT_INVALID(
                 f"{self.url}: the client of Kafka does not take its settings: {error}. The file of --source-config has "
