@@ -83,10 +83,11 @@ class FollowReport(FactsView):
     def summary(self) -> str:
         """The result as a sentence."""
         place = ", ".join(f"{name} {value}" for name, value in self.place.items())
+        up_to = f", up to {place}" if place else ""
         loaded = f"{count_text(self.snapshot_rows, 'row')} of snapshots and " if self.snapshot_rows else ""
         dead = f"; {count_text(self.dead_letters, 'dead letter')}" if self.dead_letters else ""
         tables = count_text(len(self.tables), "table")
-        return f"{loaded}{count_text(self.changes, 'change')} committed to {tables}, up to {place}{dead}"
+        return f"{loaded}{count_text(self.changes, 'change')} committed to {tables}{up_to}{dead}"
 
 
 class SourceFollower:
