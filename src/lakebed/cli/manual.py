@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 RECORDS = re.compile(r"decisions/0.*|performance/.*|benchmarks")
 """The names of pages that are records; the site leaves them out of its search as well."""
+_HYPHEN = re.compile(r"(?<=[^\W_])-(?=[^\W_])")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -90,22 +91,30 @@ def _meant(name: str, listed: Mapping[str, Path]) -> str:
 
 
 def places(words: str, pages: Mapping[str, Path]) -> list[Place]:
-    """Return the sections of pages that have all words, in any case: first those of the page on words of other systems,
-    then those with one in their heading.
+    """Return the sections of pages that have all words, in any case, with or without hyphens.
+
+    First come those of the page on words of other systems, then those with one in their heading.
     """
-    wanted = words.lower().split()
+    wanted = _joined_up(words).split()
     found = [
         Place(name, section, _line_with(wanted[0], section, body))
         for name, path in pages.items()
         for section, body in _sections(path.read_text("utf-8"))
-        if wanted and all(word in f"{section}\n{body}".lower() for word in wanted)
+        if wanted and all(word in _joined_up(f"{section}\n{body}") for word in wanted)
     ]
-    return sorted(found, key=lambda one: (one.page != "words", all(word not in one.section.lower() for word in wanted)))
+    return sorted(
+        found, key=lambda one: (one.page != "words", all(word not in _joined_up(one.section) for word in wanted))
+    )
+
+
+def _joined_up(text: str) -> str:
+    """Return the text in small letters, and without hyphens in words: Z-order is also written zorder."""
+    return _HYPHEN.sub("", text.lower())
 
 
 def _line_with(word: str, section: str, body: str) -> str:
     """Return the first line that has the word, else the heading; of the row of a table, its cells."""
-    line = next((one for one in body.splitlines() if word in one.lower()), section)
+    line = next((one for one in body.splitlines() if word in _joined_up(one)), section)
     return " · ".join(cell.strip() for cell in line.strip("| ").split(" | ")).replace("\\|", "|")
 
 

@@ -191,6 +191,7 @@ def test_a_word_of_another_system_is_found(cli: Cli, word: str) -> None:
 def test_a_word_that_is_no_page_leads_to_the_search(cli: Cli) -> None:
     ran = cli("docs", "vacuum")
     assert (ran.code, "`lakebed docs --search vacuum`" in ran.err) == (2, True)
+    assert cli("docs", "--search", "zorder").out == cli("docs", "--search", "Z-order").out != ""
     assert cli("docs", "--search", "zyxw").out == ""
     assert "no section has 'zyxw'" in cli("docs", "--search", "zyxw").err
     assert cli("docs", "import", "--search", "rows").code == 2
