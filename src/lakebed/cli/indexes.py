@@ -49,11 +49,13 @@ def list_indexes(cli: Invocation, *, tables: tuple[str, ...]) -> None:
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
     """Add to an index the rows that its table has gained, in this process; the first time, all rows."""
     from lakebed.upkeep.index_feed import feed_index, source_of
+    from lakebed.upkeep.view_feed import beside_others
 
     instance = cli.instance()
     index = instance.table(table)
     fed, _ = source_of(table, index.state())
-    report = feed_index(index, instance.named(fed.table), anew=anew)
+    source = instance.named(fed.table)
+    report = beside_others(lambda: feed_index(index, source, anew=anew))
     cli.out.document(report, [f"index {report.view} at version {report.version}: {report.summary}"])
 
 

@@ -122,10 +122,11 @@ def create_view(
 @click.option("--anew", is_flag=True, help="Read the whole source, and replace all rows of the view.")
 def refresh(cli: Invocation, *, table: str, anew: bool) -> None:
     """Bring a view up to date with its source, in one commit, in this process."""
+    from lakebed.upkeep.view_feed import beside_others, view_source
     from lakebed.upkeep.view_feed import refresh as feed
-    from lakebed.upkeep.view_feed import view_source
 
     instance = cli.instance()
     view = instance.table(table)
-    report = feed(view, instance.named(view_source(view).table), anew=anew)
+    source = instance.named(view_source(view).table)
+    report = beside_others(lambda: feed(view, source, anew=anew))
     cli.out.document(report, [f"view {report.view} at version {report.version}: {report.summary}"])

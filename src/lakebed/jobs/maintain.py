@@ -182,7 +182,7 @@ class Maintenance:
 
     def refresh(self, *, anew: bool = False) -> RefreshReport:
         """Add to the table, a view, what its source has gained; see :meth:`lakebed.jobs.pipeline.Pipeline.refresh`."""
-        from lakebed.upkeep.view_feed import refresh, view_source
+        from lakebed.upkeep.view_feed import beside_others, refresh, view_source
 
         with self.tracked(WorkKind.REFRESH) as run:
             fed = self.table.state().view
@@ -191,12 +191,12 @@ class Maintenance:
 
                 workers = Workers(entries_tasks(self.executor, self.place), lambda: self.cores)
                 source = self.instance.named(fed.table)
-                return run.reported(feed_index(self.table, source, anew=anew, workers=workers))
+                return run.reported(beside_others(lambda: feed_index(self.table, source, anew=anew, workers=workers)))
             source = self.instance.named(view_source(self.table).table)
             from lakebed.jobs.bulk_import.view_backfill import backfill
 
             feed = partial(backfill, self._importer(), source)
-            return run.reported(refresh(self.table, source, anew=anew, backfill=feed))
+            return run.reported(beside_others(lambda: refresh(self.table, source, anew=anew, backfill=feed)))
 
     def attach(self, source: Any, job_id: str | None) -> AttachReport:
         """Add sorted files as they are; see :meth:`lakebed.jobs.pipeline.Pipeline.attach`."""

@@ -12,7 +12,8 @@ source, and replaces all rows of the view in one commit.
 
 A result with a null in a key field is left out, as if the query had ``WHERE field IS NOT NULL``.
 
-Errors: RejectedError (``view_not_fed``), and those of writes.
+Errors: RejectedError (``view_not_fed``; ``proposal_outdated`` if another process fed the view meanwhile, see
+:func:`beside_others`), and those of writes.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import pyarrow.compute as pc
 
 from lakebed import clock
 from lakebed.engine.row_query import Origin, RowQuery
-from lakebed.errors import Code, Error, NotRetainedError, UsageError
+from lakebed.errors import Code, Error, NotRetainedError, RejectedError, UsageError
 from lakebed.files.parquet.sizes import gather, size_of
 from lakebed.log.outcomes import version_of
 from lakebed.model.keys import iter_ranges
@@ -55,6 +56,9 @@ if TYPE_CHECKING:
     from lakebed.model.state.table_state import ViewSource
     from lakebed.read.snapshot.snapshot import Snapshot
     from lakebed.table.table import Table
+
+FEEDS_AT_ONCE = 4
+"""How often a feed may lose to another one; a service and a command are two."""
 
 PART_ROWS = 250_000
 PART_SHARE = 8
@@ -148,6 +152,19 @@ def refresh(
         version = version_of(commit_files(view, proposal), f"view {view.name}")
     read, without_key = made.ingested.rows_read, made.rows_without_key
     return RefreshReport(view.name, source.name, fed.version, until, read, version, anew, without_key)
+
+
+def beside_others(feed: Callable[[], RefreshReport]) -> RefreshReport:
+    """Return the report of a feed, which begins again if another process fed the view or the index meanwhile: after
+    that, little or nothing is left to do. Raises as the feed.
+    """
+    for _ in range(FEEDS_AT_ONCE):
+        try:
+            return feed()
+        except RejectedError as error:
+            if error.code is not Code.PROPOSAL_OUTDATED:
+                raise
+    return feed()
 
 
 def nothing_new(what: str, fed: Table, source: Table, has: int, until: int) -> RefreshReport | None:

@@ -143,6 +143,31 @@ def test_two_refreshes_at_the_same_time_add_no_row_twice(pipeline, lake, flights
     assert of(totals) == [{"origin": "JFK", "n": 5, "delay": 10}]
 
 
+def fed_meanwhile(lake, flights, totals):
+    """The view, on a store that another process uses: it feeds the view with more rows before this one's commit."""
+
+    def feed():
+        flights.write(rows(range(5, 7)))
+        view_feed.refresh(lake.table("totals"), flights)
+
+    return on(totals, Meanwhile(lake.storage, "create", "*/log/*", feed))
+
+
+def test_a_feed_that_another_one_overtook_is_refused(lake, flights, totals):
+    flights.write(rows(range(5)))
+    with raises(Code.PROPOSAL_OUTDATED):
+        view_feed.refresh(fed_meanwhile(lake, flights, totals), flights)
+    assert of(totals) == [{"origin": "JFK", "n": 7, "delay": 21}]
+
+
+def test_a_refresh_that_another_one_overtook_begins_again(pipeline, lake, flights, totals):
+    """A service feeds its views whenever it likes, and a refresh need not be asked for twice."""
+    flights.write(rows(range(5)))
+    report = pipeline.refresh(fed_meanwhile(lake, flights, totals))
+    assert (report.rows_read, report.until) == (0, flights.version)
+    assert of(totals) == [{"origin": "JFK", "n": 7, "delay": 21}]
+
+
 def test_parts_of_the_rows_are_put_together(flights, totals):
     flights.write(rows(range(50)))
     assert view_feed.refresh(totals, flights, part_rows=7).rows_read == 50
