@@ -494,7 +494,7 @@ def serve(
             stack.enter_context(_otlp(otlp, service.instance, monitor))
         listening = None if is_alone else stack.enter_context(server.listen(host, port))
         gateway_listening = None if s3 is None else stack.enter_context(server.listen(host, s3.port))
-        monitor.install()
+        stack.enter_context(monitor.installed())
         if not is_alone:
             stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)

@@ -41,7 +41,9 @@ class Sink(Protocol):
 
 
 sink: Sink | None = None
-"""What receives the measures of this process. Set it by :func:`install`."""
+"""What receives the measures of this process. Set it by :func:`install`, which another thread may call between two
+reads of it.
+"""
 
 
 trace_parent: ContextVar[str] = ContextVar("trace_parent", default="")
@@ -95,17 +97,17 @@ class Span:
 
     def begin(self) -> None:
         """Begin the measurement."""
-        if sink is not None:
-            self._ended = sink.begun(self._name, self.labels, nests=self._nests)
+        if (to := sink) is not None:
+            self._ended = to.begun(self._name, self.labels, nests=self._nests)
         self._began_s = clock.monotonic_s()
 
     def end(self, error: BaseException | None = None) -> None:
         """End the measurement, with the exception of the work if it failed."""
-        if sink is not None:
-            sink.measured(f"{self._name}_seconds", clock.monotonic_s() - self._began_s, self.labels)
+        if (to := sink) is not None:
+            to.measured(f"{self._name}_seconds", clock.monotonic_s() - self._began_s, self.labels)
             # A generator that is closed before its end, and an interrupt, are no errors.
             if isinstance(error, Exception):
-                sink.measured(f"{self._name}_errors_total", 1, self.labels)
+                to.measured(f"{self._name}_errors_total", 1, self.labels)
         if self._ended is not None:
             self._ended(error)
 
@@ -130,8 +132,8 @@ def span(name: str, **labels: str) -> AbstractContextManager[Span]:
 
 def measure(name: str, value: float, **labels: str) -> None:
     """Report one value, such as the number of rows that were written."""
-    if sink is not None:
-        sink.measured(name, value, labels)
+    if (to := sink) is not None:
+        to.measured(name, value, labels)
 
 
 P = ParamSpec("P")

@@ -170,15 +170,12 @@ def test_operations_of_the_service_are_measured(tmp_path):
     made(lake)
     service = Service(lake)
     monitor = Monitor(service)
-    monitor.install()
-    try:
+    with monitor.installed():
         table = lake.table("t")
         table.set(history_s=0)
         table.remove(lakebed.KeyRange())
         service.run_once()
         found = samples(monitor.text().decode())
-    finally:
-        monitor.uninstall()
     assert found["lakebed_operation_seconds_count", ("operation", "gc"), ("outcome", "succeeded")] == 1
     assert found["lakebed_gc_deleted_files_total", ("table", "t")] == 1
     assert found["lakebed_operation_failures", ("operation", "gc"), ("table", "t")] == 0

@@ -130,7 +130,8 @@ def _timed(
     batches: Generator[pa.RecordBatch], kind: str, table: str, statistics: ReadStatistics | None, spent_s: float
 ) -> Generator[pa.RecordBatch]:
     labels = {"kind": kind, "table": table}
-    ended = None if telemetry.sink is None else telemetry.sink.begun("read", labels, nests=False)
+    sink = telemetry.sink
+    ended = None if sink is None else sink.begun("read", labels, nests=False)
     failure: Exception | None = None
     first = True
     try:

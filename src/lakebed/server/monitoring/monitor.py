@@ -17,7 +17,8 @@ import collections
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from prometheus_client import (
@@ -352,6 +353,15 @@ class Monitor:
     def uninstall(self) -> None:
         """Stop receiving measurements."""
         telemetry.install(None)
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Receive the measurements of this process in the block."""
+        self.install()
+        try:
+            yield
+        finally:
+            self.uninstall()
 
     # -- what is published ----------------------------------------------------------------------------------------
 
