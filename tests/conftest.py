@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -227,13 +228,33 @@ _FOLDERS = itertools.count()
 
 
 @pytest.fixture(autouse=True)
-def _logger_as_before() -> Iterator[None]:
-    """A command that runs in this process logs to a stream that its test closes, and keeps its logs from `caplog`."""
+def _process_as_before() -> Iterator[None]:
+    """A command that runs in this process logs to a stream that its test closes, and keeps its logs from `caplog`. A
+    checkpoint that is still being written would find the folder, the sink or the faults of another test.
+    """
+    before = _sink()
     yield
     logger = logging.getLogger("lakebed")
     logger.handlers.clear()
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-checkpoint":
+            thread.join()
+    assert _sink() in {None, before}, "the test left a sink of measurements"
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sink_as_before() -> Iterator[None]:
+    """A service that the tests of a module share takes its monitor away at its end."""
+    yield
+    assert _sink() is None, "the module left a sink of measurements"
+
+
+def _sink() -> Any:
+    """What receives measurements in this process. A test without them does not import their module."""
+    telemetry = sys.modules.get("lakebed.storage.telemetry")
+    return telemetry and telemetry.sink
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ def attack(folder: Path, examples: int) -> None:
     # Every process of tests imports this file.
     import schemathesis
     from schemathesis.core.failures import FailureGroup
+    from schemathesis.python.asgi import shutdown_lifespans
 
     schemathesis.checks.load_all_checks()
     known = schemathesis.checks.CHECKS
@@ -73,6 +74,8 @@ def attack(folder: Path, examples: int) -> None:
             failures.append(f"{operation.label}: {error}")
         if "t" not in lake.tables():
             lake.create_table("t", SCHEMA).write(ROWS)
+    # What schemathesis called goes on running, else until this process ends.
+    shutdown_lifespans()
     assert tried > 20
     assert not failures, "\n\n".join(failures)
 
