@@ -34,6 +34,8 @@ SPREAD := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 # One worker runs the tests that share a Spark session, the other those that start their own JVMs and are mostly idle
 # (tests/conftest.py).
 SPREAD_OF_SPARK := -n 2 --dist loadfile --no-loadscope-reorder
+# Where the halves of `make test` leave which tests failed, and how each ended.
+CACHES := .pytest_cache/core .pytest_cache/spark
 # Sets JAVA_HOME, for recipes that start Spark.
 WITH_JAVA = JAVA_HOME="$$(scripts/ensure-java)" && export JAVA_HOME &&
 # Sets POSTGRES_BIN, for recipes that start a PostgreSQL server.
@@ -51,18 +53,21 @@ help: ## Print these lines
 demo: $(STAMP) ## Import real flights with Spark, and read them by key
 	@$(WITH_JAVA) $(BIN)/python examples/demo.py
 
-# The two run in parallel, because test-spark is mostly idle.
+# The two run in parallel, because test-spark is mostly idle. What fails beside the others is run once more alone.
 .PHONY: test
 test: $(CLASSES) ## Run every test that a change has to pass
-	@MAKE="$(MAKE)" scripts/run-at-once test-core test-spark
+	@rm -rf $(CACHES)
+	@MAKE="$(MAKE)" scripts/run-at-once test-core test-spark || { \
+	    [ $$? = 1 ] && $(WITH_JAVA) $(WITH_POSTGRES) $(BIN)/python scripts/test_again.py $(CACHES); }
 
 .PHONY: test-core
 test-core: $(STAMP) ## Run the tests that do not start Spark
-	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) $(TESTS_OF_CORE) </dev/null
+	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q -o cache_dir=.pytest_cache/core $(SPREAD) $(TESTS_OF_CORE) </dev/null
 
 .PHONY: test-spark
 test-spark: $(CLASSES) ## Run the tests that start Spark
-	@$(WITH_JAVA) $(BIN)/python -m pytest -q $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) </dev/null
+	@$(WITH_JAVA) $(BIN)/python -m pytest -q -o cache_dir=.pytest_cache/spark $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) \
+	    </dev/null
 
 .PHONY: coverage
 coverage: $(STAMP) ## Run test-core and fail if too few branches are covered

@@ -177,6 +177,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     os.environ["XDG_CONFIG_HOME"] = str(folders.mktemp("configuration"))
 
 
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Say for scripts/test_again.py how the run ended."""
+    if not hasattr(session.config, "workerinput") and hasattr(session.config, "cache"):
+        session.config.cache.set("lakebed/exit_code", int(exitstatus))  # type: ignore[union-attr]
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """Collecting tests makes much and drops nothing: a third of its time went into looking for garbage."""
