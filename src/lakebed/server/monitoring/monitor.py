@@ -17,7 +17,7 @@ import collections
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
