@@ -14,6 +14,9 @@ from lakebed.files.parquet.open_files import FetchLimits
 from lakebed.files.parquet.read_cache import READ_CACHE_BYTES
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.segments import STATE_CACHE
+from lakebed.storage import connect
+from lakebed.storage.client_errors import SENT
+from lakebed.storage.object_store import PART_BYTES
 from tests.s3.conftest import Spoilt
 
 STATE_BYTES = STATE_CACHE.bytes_max
@@ -296,3 +299,35 @@ def test_nothing_is_asked_without_writes_and_reads(s3_server, url):
     threading.Event().wait(1.0)
     assert shown(s3_server) == []
     assert [t for t in threading.enumerate() if t not in before and "lakebed" in t.name.lower()] == []
+
+
+def test_the_requests_that_a_process_counts_are_those_that_the_server_gets(s3_server, tmp_path):
+    """Of every kind: files in parts, ranges far apart and close together, listings, reads of what is not there."""
+    storage = connect(s3_server.new_bucket() + "/lake", s3_server.storage_options)
+    large = tmp_path / "large"
+    large.write_bytes(bytes(2 * PART_BYTES + 1))
+    small = tmp_path / "small"
+    small.write_bytes(b"small")
+
+    def some_calls():
+        storage.send("large", large)
+        storage.send("small", small)
+        far, near = (5_000_000, 100), (5_000_300, 1_000)
+        storage.read_ranges("large", [far, (0, 10), near, (0, 5), (9_000_000, 1)])
+        assert storage.get("none") is None
+        assert list(storage.list("none")) == []
+        with storage.fetch("small"):
+            pass
+        storage.create("created", b"1")
+        storage.now()
+        storage.delete(["large", "small"])
+
+    s3_server.requests.clear()
+    before = SENT.last_hour()
+    some_calls()
+    after = SENT.last_hour()
+    seen = [one.method for one in s3_server.requests if one.key or one.method != "GET"]
+    lists = sum(one.method == "GET" and not one.key for one in s3_server.requests)
+    deletes = sum(one.method == "POST" and "delete" in one.query for one in s3_server.requests)
+    assert after.puts - before.puts == seen.count("PUT") + seen.count("POST") - deletes + lists, shown(s3_server)
+    assert after.gets - before.gets == seen.count("GET") + seen.count("HEAD"), shown(s3_server)

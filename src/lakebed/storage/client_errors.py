@@ -50,14 +50,14 @@ class RequestCounts:
         self._puts: dict[int, int] = {}
         self._gets: dict[int, int] = {}
 
-    def add(self, action: str) -> None:
-        """Count a request; ``action`` is its kind, such as ``list``."""
+    def add(self, action: str, requests: int = 1) -> None:
+        """Count requests; ``action`` is their kind, such as ``list``."""
         if action == "delete":
             return
         counts = self._puts if action in _WRITES else self._gets
         minute = int(clock.monotonic_s() // 60)
         with self._lock:
-            counts[minute] = counts.get(minute, 0) + 1
+            counts[minute] = counts.get(minute, 0) + requests
             if len(counts) > MINUTES:
                 del counts[min(counts)]
 
@@ -146,12 +146,14 @@ def scrubbed(text: str) -> str:
 
 
 @contextmanager
-def explained(action: str, url: str) -> Iterator[None]:
-    """Convert errors of a client in the block into a :class:`~lakebed.errors.StorageError`."""
+def explained(action: str, url: str, requests: int = 1) -> Iterator[None]:
+    """Convert errors of a client in the block, which makes so many requests, into a
+    :class:`~lakebed.errors.StorageError`.
+    """
     from obstore.exceptions import BaseError
 
     operation = action.partition(" ")[0]
-    SENT.add(operation)
+    SENT.add(operation, requests)
     with telemetry.span("storage_request", operation=operation, outcome="error") as span:
         try:
             yield

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
 
 PART_BYTES = 16 * 1024 * 1024
 _PARTS_AT_ONCE = 4
+_GAP_BYTES = 1024 * 1024
+"""Ranges of an object with at most such a gap between them are read by one request: obstore's default."""
 _FETCH_CHUNK_BYTES = 4 * 1024 * 1024
 _DELETE_BATCH = 1000  # the most that S3 accepts in one request
 _CLOCKS = ".clock"
@@ -133,7 +135,7 @@ class ObjectStorage:
         import obstore
 
         starts, lengths = zip(*byte_ranges, strict=True)
-        with explained("read", self.object_url(name)):
+        with explained("read", self.object_url(name), _coalesced(byte_ranges)):
             try:
                 read = obstore.get_ranges(self.clients.retrying, self._key(name), starts=starts, lengths=lengths)
             except FileNotFoundError as error:
@@ -166,11 +168,14 @@ class ObjectStorage:
         import obstore
 
         key, url = self._key(name), self.object_url(name)
-        with explained(f"send {path} to", url):
+        size_bytes = path.stat().st_size
+        multipart = size_bytes > PART_BYTES
+        # An upload in parts is begun and completed by a request each.
+        requests = 2 + -(-size_bytes // PART_BYTES) if multipart else 1
+        with explained(f"send {path} to", url, requests):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 reader = DigestingReader(descriptor)
-                multipart = os.fstat(descriptor).st_size > PART_BYTES
                 source: Any = reader.chunks() if multipart else b"".join(reader.chunks())
                 obstore.put(
                     self.clients.retrying,
@@ -343,3 +348,13 @@ class ObjectStorage:
         """Round to whole seconds on a real store. Memory has a single clock, so it keeps microseconds."""
         last_modified = last_modified.astimezone(UTC)
         return last_modified.replace(microsecond=0) if self.locality.shared else last_modified
+
+
+def _coalesced(byte_ranges: Sequence[tuple[int, int]]) -> int:
+    """Return how many requests read the ranges, each an (offset, length)."""
+    requests, end = 0, None
+    for offset, length in sorted(byte_ranges):
+        if end is None or offset > end + _GAP_BYTES:
+            requests, end = requests + 1, offset + length
+        end = max(end, offset + length)
+    return requests
