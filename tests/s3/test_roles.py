@@ -112,7 +112,7 @@ def everything(url, options, policy, tmp_path):
     large.write_bytes(bytes(PART_BYTES + 1))
     storage.send("data/large", large)
     policy.broken = {"partNumber="}
-    with pytest.raises(StorageError):
+    with pytest.raises(StorageError, match="the store refused the request"):
         storage.send("data/larger", large)
     policy.broken = set()
     storage.delete(["data/large"])
