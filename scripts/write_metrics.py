@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakebed.server.monitoring.definitions import MEASURED, SERVICE_GAUGES, TABLE_GAUGES
+from lakebed.server.monitoring.definitions import FOLLOWER_GAUGES, MEASURED, SERVICE_GAUGES, TABLE_GAUGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "metrics.md"
-SECTIONS = {"measured": MEASURED, "tables": TABLE_GAUGES, "service": SERVICE_GAUGES}
+SECTIONS = {
+    "measured": MEASURED,
+    "tables": TABLE_GAUGES,
+    "followers": FOLLOWER_GAUGES,
+    "service": SERVICE_GAUGES,
+}
 
 
 def page(text: str) -> str:

@@ -169,6 +169,7 @@ class Code(StrEnum):
     EXPORT_TARGET_NOT_EMPTY = "export_target_not_empty", "exists"
     QUARANTINE_IN_USE = "quarantine_in_use", "exists"
     ROLE_EXISTS = "role_exists", "exists"
+    FOLLOWER_EXISTS = "follower_exists", "exists"
 
     # RejectedError
     PROPOSAL_OUTDATED = "proposal_outdated", "rejected"

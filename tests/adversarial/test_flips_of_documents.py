@@ -42,6 +42,7 @@ from lakebed.table.tracker.runs import (
 )
 from lakebed.table.tracker.submitted_queries import QueryAttempt, QueryEnd, QueryObjects, SubmittedQuery
 from lakebed.upkeep.export import publication
+from lakebed.upkeep.follow.declared_follower import DeclaredFollower, declare_follower, read_declared
 from lakebed.upkeep.follow.follow_record import FollowRecord, read_record, write_record
 from lakebed.upkeep.publish.record import latest_metadata
 from lakebed.upkeep.publish.run import publish
@@ -97,6 +98,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     write_records(storage, "w-0000", [run], [])
     request_retry(storage, QUERY)
     write_record(storage, FollowRecord(name="ann", url="postgresql://h/d", source="s", positions={"t": 7}, behind=3))
+    declare_follower(storage, DeclaredFollower(name="ann", url="postgresql://h/d", tables=(("orders", "t"),)))
     queries = QueryObjects(storage)
     asked = {"principal": {"name": "ann", "roles": ["clerk"]}, "asked": {"sql": "SELECT 1"}, "created_at": NOW}
     queries.submit(SubmittedQuery(id=QUERY, submitted_by="ann", kept_s=60.0, statement="SELECT 1", **asked))
@@ -180,6 +182,7 @@ READERS: dict[str, Callable[[Lake], Any]] = {
     "jobs/runs/*/*.ndjson": run_records,
     "jobs/retries/*.json": lambda made: requested_retries(made.lake.storage),
     "follows/*.json": lambda made: read_record(made.lake.storage, "ann"),
+    "followers/*.json": lambda made: read_declared(made.lake.storage, "ann"),
     "queries/*/query.json": query_documents,
     "queries/*/attempt-*.json": query_documents,
     "queries/*/released-*.json": released,

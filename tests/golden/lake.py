@@ -80,6 +80,7 @@ from lakebed.table.tracker.submitted_queries import (
     SubmittedQuery,
 )
 from lakebed.upkeep.export.query_result import Attempt, write_stream
+from lakebed.upkeep.follow.declared_follower import DeclaredFollower, declare_follower
 from lakebed.upkeep.index_feed import feed_index
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
@@ -492,6 +493,7 @@ def _hooks(lake):
         {"command": "true"},
     ):
         add_hook(lake.storage, checked_hook(table.id, **given), table.version)
+    declare_follower(lake.storage, DeclaredFollower(name="shop", url="postgresql://h/d", tables=(("orders", "shop"),)))
 
 
 # -- beside the instance ----------------------------------------------------------------------------------------

@@ -7,10 +7,9 @@ import os
 import random
 import subprocess
 import sys
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
-import psycopg
 import pytest
 
 import lakebed
@@ -22,27 +21,12 @@ from lakebed.upkeep.follow.follow_record import read_record
 from lakebed.upkeep.follow.run import FollowOptions, SourceFollower
 from tests import pages
 from tests.followers import EndedError, Ending
-from tests.postgres.cluster import PASSWORD
 from tests.raising import raises
 from tests.tables.cli.shapes import differences, documented
 from tests.tables.retention.cases import through
-from tests.waiting import until
 
 BIG = 3_000
 """Characters of a value that is stored apart, so that an update leaves it out."""
-
-
-@pytest.fixture
-def shop(cluster):
-    """A database of its own, and what follows it is gone after the test."""
-    name = f"shop{random.randrange(10**9)}"
-    cluster.sql(f"CREATE DATABASE {name}")
-    with closing(psycopg.connect(cluster.url(name), password=PASSWORD, autocommit=True)) as connection:
-        yield connection
-        active = "SELECT 1 FROM pg_replication_slots WHERE active"
-        until(lambda: not connection.execute(active).fetchall())
-        connection.execute("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots")
-    cluster.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 class Shop:

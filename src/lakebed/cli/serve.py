@@ -66,7 +66,7 @@ class Upkeep:
     idle_s: float
     catalogs: tuple[Target, ...] = ()
 
-    def service(self, instance: Instance, *, hook_commands: bool = False) -> Service:
+    def service(self, instance: Instance, *, hook_commands: bool = False, followers: bool = False) -> Service:
         """Return the service, not started. It logs failures, each with its time."""
         with optional_imports():
             from lakebed.server.service.service import Service
@@ -79,6 +79,7 @@ class Upkeep:
             limits=self.limits,
             maintain=self.maintains,
             hook_commands=hook_commands,
+            followers=followers,
             catalogs=self.catalogs,
             report=_LOG.warning,
         )
@@ -443,6 +444,12 @@ def s3_options(function: Callable[..., None]) -> Callable[..., None]:
     is_flag=True,
     help="Run the commands of hooks, as this user. Everyone who can write to the instance's storage can add one.",
 )
+@click.option(
+    "--followers",
+    is_flag=True,
+    help="Run the followers of `lakebed follow create`, with the passwords of this environment. Everyone who can write "
+    "to the instance's storage can add one.",
+)
 @request_limits
 @protection
 @upkeep
@@ -458,6 +465,7 @@ def serve(
     read_cache_bytes: int | None,
     otlp: str | None,
     hook_commands: bool,
+    followers: bool,
     limits: RequestLimits,
     protection: Protection,
     upkeep: Upkeep,
@@ -483,7 +491,7 @@ def serve(
     instance = cli.instance_to_serve()
     is_alone = s3 is not None and s3.alone
     tls, authenticator = protection.tls, None if is_alone else protection.authenticator(instance, host)
-    service = upkeep.service(instance, hook_commands=hook_commands)
+    service = upkeep.service(instance, hook_commands=hook_commands, followers=followers)
     monitor = Monitor(service, tables_max=metrics_tables, public=public_metrics)
     if cli.owns_process:
         # Full collections would look at every object of all modules each time: a pause of 40 ms.
@@ -499,8 +507,7 @@ def serve(
             stack.enter_context(service)
         exposure = protection.exposure(is_open=authenticator is None, host=host)
         if flight_port is not None:
-            started = _flight(service, monitor, (host, flight_port), (authenticator, limits, tls, exposure))
-            stack.callback(started.stop)
+            stack.callback(_flight(service, monitor, (host, flight_port), (authenticator, limits, tls, exposure)).stop)
         if s3 is not None and gateway_listening is not None:
             gateway = _gateway(service, monitor, s3, limits, exposure)
             print(f"lakebed: S3 at {server.url_of(gateway_listening, tls)}, bucket lakebed", file=sys.stderr)

@@ -25,7 +25,8 @@ from lakebed.model.json_values import plain
 from lakebed.model.wording import count_text, size_text
 from lakebed.server.service.status import ReadRates
 from lakebed.server.service.store_status import next_steps, status
-from lakebed.upkeep.follow.follow_record import FollowRecord, read_records
+from lakebed.upkeep.follow.declared_follower import DeclaredFollower, known_followers
+from lakebed.upkeep.follow.follow_record import FollowRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +63,15 @@ def show_status(cli: Invocation, *, tables: tuple[str, ...], urls: tuple[str, ..
     Reads are not recorded; each --service is queried for its reads of the last minutes.
     """
     found = status(cli.instance(), tables or None)
-    followers = [*read_records(cli.instance().storage)]
+    followers = [*known_followers(cli.instance().storage)]
     services = ask_services(urls or tuple(filter(None, [os.environ.get(SERVICE_VARIABLE)])))
     cli.out.document(
-        {**status_document(found), "followers": list(map(plain, followers)), "services": list(map(plain, services))},
-        chain(status_lines(found), map(follower_line, followers), reads_lines(services)),
+        {
+            **status_document(found),
+            "followers": [follower_document(*one) for one in followers],
+            "services": list(map(plain, services)),
+        },
+        chain(status_lines(found), (follower_line(*one) for one in followers), reads_lines(services)),
     )
 
 
@@ -152,16 +157,28 @@ def status_lines(found: StoreStatus) -> Iterator[str | TextColumns]:
     yield cost_line(found)
 
 
-def follower_line(record: FollowRecord) -> str:
+def follower_document(record: FollowRecord, declared: DeclaredFollower | None) -> dict[str, Any]:
+    """Return how far a follower is, as JSON."""
+    return {
+        **plain(record),
+        "in_service": declared is not None,
+        "paused": declared is not None and declared.paused,
+    }
+
+
+def follower_line(record: FollowRecord, declared: DeclaredFollower | None) -> str:
     """Return how far a follower is, as one line."""
+    paused = "paused, " if declared is not None and declared.paused else ""
     if record.error is not None:
-        return f"follower {record.name}: {record.error[:_WHY_CHARS]}"
+        return f"follower {record.name}: {paused}{record.error[:_WHY_CHARS]}"
+    if not record.at:
+        return f"follower {record.name} of {record.url}: {paused}not begun yet; services with --followers run it"
     place = ", ".join(f"{name} {value}" for name, value in record.place.items())
     behind = (
         f"{record.behind:,} {record.behind_unit} and {record.lag_s:,.0f} s behind" if record.behind else "caught up"
     )
     dead = f", {count_text(record.dead_letters, 'dead letter')}" if record.dead_letters else ""
-    return f"follower {record.name} of {record.url}: {behind} at {record.at}, up to {place}{dead}"
+    return f"follower {record.name} of {record.url}: {paused}{behind} at {record.at}, up to {place}{dead}"
 
 
 def urgent_first(tables: tuple[TableStatus, ...]) -> list[TableStatus]:

@@ -91,6 +91,9 @@ HOOK_FOLDER = "hooks"
 FOLLOW_FOLDER = "follows"
 """The folder of the records of all followers of an instance."""
 
+FOLLOWER_FOLDER = "followers"
+"""The folder of the followers that services run."""
+
 SUMMARY_BYTES_MIN = 128 * 1024
 """Minimum size of data files with a stored summary: a smaller file is itself read with one request."""
 
@@ -119,6 +122,7 @@ _RUNS_NAME = re.compile(rf"jobs/runs/([0-9]{{8}})/({_ID})\.ndjson")
 _QUERY_NAME = re.compile(rf"queries/({_ID})/(.+)")
 _RETRY_NAME = re.compile(rf"jobs/retries/({_ID})\.json")
 _FOLLOW_NAME = re.compile(r"follows/([a-z0-9_]{1,48})\.json", re.ASCII)
+_FOLLOWER_NAME = re.compile(r"followers/([a-z0-9_]{1,48})\.json", re.ASCII)
 _HOOK_NAME = re.compile(rf"hooks/({_ID})\.json")
 _DELIVERED_NAME = re.compile(rf"hooks/({_ID})\.delivered\.json")
 _PIN_NAME = re.compile(rf"tables/({_ID})/pins/({_ID})\.json")
@@ -439,6 +443,17 @@ def follow_name(name: str) -> str:
 def follow_of_name(name: str) -> str | None:
     """Return the follower whose record an object is; None if it is none."""
     match = _FOLLOW_NAME.fullmatch(name)
+    return match[1] if match else None
+
+
+def follower_name(name: str) -> str:
+    """Return the object of a follower that services run."""
+    return f"{FOLLOWER_FOLDER}/{name}.json"
+
+
+def follower_of_name(name: str) -> str | None:
+    """Return the follower that an object declares; None if it is none."""
+    match = _FOLLOWER_NAME.fullmatch(name)
     return match[1] if match else None
 
 

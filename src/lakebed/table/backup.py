@@ -38,11 +38,12 @@ if TYPE_CHECKING:
     from lakebed.table.instance import Instance
 
 REPLACED = re.compile(
-    r".*/(manifest\.ndjson|log-start[^/]*|version-hint\.text|attempt-[^/]*)|jobs/.*|follows/.*|hooks/.*\.delivered\.json"
+    r".*/(manifest\.ndjson|log-start[^/]*|version-hint\.text|attempt-[^/]*)|jobs/.*|follow(s|ers)/.*"
+    r"|hooks/.*\.delivered\.json"
 )
 """Objects that change; all others are written once (docs/format.md, section 1)."""
 
-REVOKED = re.compile(r"access/.*|hooks/.*")
+REVOKED = re.compile(r"access/.*|followers/.*|hooks/.*")
 """Objects that a copy loses with the original: a token that was revoked opens nothing in a restored instance."""
 
 PASSED_OVER = re.compile(r".*/pins/.*")

@@ -193,6 +193,23 @@ TABLE_GAUGES = (
 )
 """Gauges of tables, from the service's memory: no request to the store."""
 
+FOLLOWER_GAUGES = (
+    _gauge("follower_following", "1 while a process follows and has no error, here or elsewhere.", "follower"),
+    _gauge(
+        "follower_lag_seconds",
+        "The age of the oldest change that its source has and its tables lack; of a follower that does not run, since "
+        "its last record at least.",
+        "follower",
+    ),
+    _gauge("follower_behind", "What its source has beyond its position. unit: bytes, messages.", "follower", "unit"),
+    _gauge("follower_changes", "Changes that it has committed since it was created.", "follower"),
+    _gauge("follower_dead_letters", "Changes that fit no table, since it was created.", "follower"),
+    _gauge("follower_failures", "Failures in a row.", "follower"),
+    _gauge("follower_parked", "1 while it waits for lakebed follow resume, or its declaration is damaged.", "follower"),
+    _gauge("follower_paused", "1 while it is paused.", "follower"),
+)
+"""Gauges of the followers of a service with --followers."""
+
 SERVICE_GAUGES = (
     _gauge("build", "1; the label has the version of Lakebed.", "version"),
     _gauge("tables", "Tables of the instance."),
@@ -225,4 +242,4 @@ SERVICE_GAUGES = (
 )
 """Gauges of the process, besides its process_* metrics."""
 
-METRICS = (*MEASURED, *TABLE_GAUGES, *SERVICE_GAUGES)
+METRICS = (*MEASURED, *TABLE_GAUGES, *FOLLOWER_GAUGES, *SERVICE_GAUGES)

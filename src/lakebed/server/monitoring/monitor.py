@@ -38,9 +38,16 @@ from lakebed import clock
 from lakebed.files.parquet.read_cache import CacheKind, read_cache_stats
 from lakebed.log.segments import STATE_CACHE
 from lakebed.model.version import VERSION
-from lakebed.server.monitoring.definitions import MEASURED, SERVICE_GAUGES, TABLE_GAUGES, Metric, MetricKind
+from lakebed.server.monitoring.definitions import (
+    FOLLOWER_GAUGES,
+    MEASURED,
+    SERVICE_GAUGES,
+    TABLE_GAUGES,
+    Metric,
+    MetricKind,
+)
 from lakebed.server.service.recent_reads import KINDS
-from lakebed.server.service.status import SparkState
+from lakebed.server.service.status import FollowerState, SparkState
 from lakebed.storage import telemetry
 from lakebed.storage.disk_cache import USE
 
@@ -159,7 +166,8 @@ class ServiceGauges(Collector):
             _add_service(values, status)
             for table in status.tables:
                 self._add_table(values, table, clock.now())
-            self._add_followers(values, status)
+            self._add_subscribers(values, status)
+            _add_followers(values, status)
             values["tables"][()] = len(status.tables)
             values["tables_unlabelled"][()] = self._labels.unlabelled
         values["scrape_errors_total"][()] = self._errors
@@ -171,7 +179,7 @@ class ServiceGauges(Collector):
                 values[f"room_{name}"][(room.name,)] = getattr(use, name)
             values["room_refused_total"][(room.name,)] = use.refused
         _add_caches(values)
-        for metric in (*TABLE_GAUGES, *SERVICE_GAUGES):
+        for metric in (*TABLE_GAUGES, *FOLLOWER_GAUGES, *SERVICE_GAUGES):
             yield _family(metric, values[metric.name])
 
     def _add_table(self, values: dict[str, Values], table: TableStatus, now: datetime) -> None:
@@ -182,7 +190,7 @@ class ServiceGauges(Collector):
             for name, value in _of_operation(operation, now).items():
                 _merge(values[name], name, (label, operation.operation), value)
 
-    def _add_followers(self, values: dict[str, Values], status: ServiceStatus) -> None:
+    def _add_subscribers(self, values: dict[str, Values], status: ServiceStatus) -> None:
         """Add how far hooks and views are behind their tables."""
         versions = {table.id: table.version for table in status.tables}
         found = [("table_view_lag_versions", *one) for one in self._service.view_lags().items()]
@@ -249,6 +257,24 @@ def _add_service(values: dict[str, Values], status: ServiceStatus) -> None:
         values["service_spark"][(state.value,)] = state is status.spark
     for operation, count in collections.Counter(one.operation for one in status.work).items():
         values["service_work"][(operation,)] = count
+
+
+def _add_followers(values: dict[str, Values], status: ServiceStatus) -> None:
+    for one in status.followers:
+        follows = one.state in (FollowerState.FOLLOWING, FollowerState.ELSEWHERE) and one.error is None
+        found: dict[str, float] = {
+            "follower_following": follows,
+            "follower_lag_seconds": one.lag_s,
+            "follower_changes": one.changes,
+            "follower_dead_letters": one.dead_letters,
+            "follower_failures": one.failures,
+            "follower_parked": one.state in (FollowerState.PARKED, FollowerState.DAMAGED),
+            "follower_paused": one.state is FollowerState.PAUSED,
+        }
+        for name, value in found.items():
+            values[name][one.name,] = value
+        if one.behind_unit:
+            values["follower_behind"][one.name, one.behind_unit] = one.behind
 
 
 def _add_caches(values: dict[str, Values]) -> None:

@@ -28,6 +28,7 @@ from lakebed.model.operations import OPERATIONS, Publication, operations_named
 from lakebed.model.table_summary import Record
 from lakebed.model.version import VERSION
 from lakebed.server.security.sql import spare_workers
+from lakebed.server.service.declared_followers import DeclaredFollowers
 from lakebed.server.service.engines import Engines
 from lakebed.server.service.follower import Follower
 from lakebed.server.service.hook_delivery import Hooks
@@ -101,8 +102,8 @@ class Service:
     Without ``maintain`` tables are only followed for the status; so are those of an instance in memory, which worker
     processes cannot see. ``launcher`` and ``memory_bytes`` are as for :class:`~lakebed.jobs.pipeline.Pipeline` and
     :class:`~lakebed.jobs.worker_pool.InProcess`; workers and Spark are stopped after ``idle_s`` without work. Hooks run
-    commands only with ``hook_commands``. Published tables are pushed to ``catalogs``. ``report`` takes sentences about
-    failures, for a log.
+    commands only with ``hook_commands``, and declared followers run only with ``followers``. Published tables are
+    pushed to ``catalogs``. ``report`` takes sentences about failures, for a log.
     """
 
     def __init__(  # noqa: PLR0913 - all that a service may do
@@ -115,6 +116,7 @@ class Service:
         limits: ServiceLimits | None = None,
         maintain: bool = True,
         hook_commands: bool = False,
+        followers: bool = False,
         catalogs: Iterable[Target] = (),
         report: Callable[[str], None] | None = None,
     ) -> None:
@@ -127,6 +129,7 @@ class Service:
         self.spare_workers = spare_workers(instance)
         self._report = report or (lambda _: None)
         self.hooks = Hooks(instance, commands=hook_commands, report=self._report)
+        self.followers = DeclaredFollowers(instance, self._report, runs=followers)
         self.reads = RecentReads()
         self._started_at: datetime | None = None
         self._error: LastError | None = None
@@ -156,6 +159,7 @@ class Service:
         delete_abandoned_folders()
         self._thread = threading.Thread(target=self._serve, name="lakebed-service", daemon=True)
         self._thread.start()
+        self.followers.start()
         self._followed.wait(START_S)
 
     def stop(self, timeout_s: float = STOP_S) -> None:
@@ -177,6 +181,7 @@ class Service:
                 running.stop.cancel()
             self._wake.wait(CANCEL_EVERY_S)
             self._take_news()
+        self.followers.stop(max(0.0, deadline_s - clock.monotonic_s()))
         self._follower.close()
         self.spare_workers.close()
         if self.engines is not None:
@@ -243,6 +248,7 @@ class Service:
             hooks=self.hooks.status(),
             last_hour=StoreRequests.of(sent.puts, sent.gets),
             reads=self.reads.rates(),
+            followers=self.followers.status(),
         )
 
     def _with_publication(self, table: TableStatus, published: Mapping[str, Subscription]) -> TableStatus:

@@ -8,7 +8,8 @@ Core types: :class:`ServiceStatus`, :class:`TableStatus`, :class:`OperationStatu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
@@ -142,6 +143,50 @@ class HookStatus:
     next_at: datetime | None
 
 
+class FollowerState(StrEnum):
+    """What a declared follower does."""
+
+    STARTING = "starting"
+    """Its process runs here, and has not recorded yet that it follows, or why it cannot."""
+    FOLLOWING = "following"
+    ELSEWHERE = "elsewhere"
+    """Another process follows: that of another service, or of a command."""
+    WAITING = "waiting"
+    """It failed, and is tried again."""
+    PAUSED = "paused"
+    PARKED = "parked"
+    """It failed too often, and is not tried again until it is resumed."""
+    DAMAGED = "damaged"
+    """Its declaration cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class FollowerStatus:
+    """A declared follower of the source at ``url``: ``tables`` take its changes.
+
+    ``place`` is its position in the terms of the source, which has ``behind`` more in ``behind_unit``, the oldest of it
+    ``lag_s`` seconds old; if its record, of ``recorded_at``, is old, that age is part of it. ``changes`` and
+    ``dead_letters`` are counted since the follower began. ``error`` is why it fails, ``since`` when, ``failures`` how
+    often in a row, and ``next_at`` when it is tried again.
+    """
+
+    name: str
+    url: str
+    state: FollowerState
+    tables: tuple[str, ...] = ()
+    place: Mapping[str, str] = field(default_factory=dict)
+    behind: int = 0
+    behind_unit: str = ""
+    lag_s: float = 0.0
+    changes: int = 0
+    dead_letters: int = 0
+    recorded_at: str = ""
+    error: str | None = None
+    failures: int = 0
+    since: datetime | None = None
+    next_at: datetime | None = None
+
+
 PUT_DOLLARS = 0.005 / 1_000
 GET_DOLLARS = 0.0004 / 1_000
 """The list prices of S3 (standard, US East)."""
@@ -189,7 +234,7 @@ class ServiceStatus:
 
     ``error`` is why the catalog cannot be read now. ``maintains``: whether it maintains tables at all. ``last_hour``
     counts what its process asked of the store: looks at logs, reads and writes, but not those of Spark and of workers.
-    ``reads`` are those that it answered lately.
+    ``reads`` are those that it answered lately. ``followers`` are those that are declared, if it runs followers.
     """
 
     started_at: datetime | None
@@ -202,6 +247,7 @@ class ServiceStatus:
     hooks: tuple[HookStatus, ...] = ()
     last_hour: StoreRequests = StoreRequests()
     reads: ReadRates = NO_READS
+    followers: tuple[FollowerStatus, ...] = ()
 
     def table(self, name: str) -> TableStatus | None:
         """Return the status of the table of that name; None if the service does not know it."""

@@ -15,7 +15,7 @@ from litestar.params import FromQuery
 
 from lakebed import clock
 from lakebed.server.security.principal import Permission, Principal
-from lakebed.server.service.status import HookStatus, Work
+from lakebed.server.service.status import FollowerStatus, HookStatus, Work
 from lakebed.server.web.access import AnyRequest, PathText, ThePrincipal, TheService, may_see, retry_run, seen_run
 from lakebed.server.web.pages import rendering
 from lakebed.server.web.pages.charts import Timeline, WorkSpan, timeline
@@ -57,6 +57,7 @@ class JobsPage:
     """``work`` is what this service does now; ``running``, ``troubles`` and ``runs`` are from the records of all
     processes, newest first. Troubles are the last runs that failed and were not followed by one that did not. ``hooks``
     are those that this service delivers to, those that fail first.
+    ``followers`` are for admins of the instance only, as their sources are.
     """
 
     show: Show
@@ -70,6 +71,7 @@ class JobsPage:
     numbers: int
     runs: tuple[ShownRun, ...]
     hooks: tuple[HookStatus, ...] = ()
+    followers: tuple[FollowerStatus, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +190,8 @@ def jobs(
     status = service.status()
     work = [one for one in status.work if one.table in names.values()]
     made = make(found, work, principal, show=show, window=window, number=page)
-    made = replace(made, hooks=shown_hooks(status.hooks, names, principal))
+    followers = status.followers if principal.permission(None) is Permission.ADMIN else ()
+    made = replace(made, hooks=shown_hooks(status.hooks, names, principal), followers=followers)
     return rendering.answer(request, "jobs.html", made, principal)
 
 
