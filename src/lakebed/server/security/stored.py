@@ -132,7 +132,8 @@ def revoke_token(storage: Storage, token_id: str) -> None:
 
 
 def create_role(storage: Storage, role: Role) -> None:
-    """Store a role. Raises ExistsError if the name is taken."""
+    """Store a role. Raises ExistsError if the name is taken, or is another's in other letters (upper or lower case)."""
+    _check_apart(storage, role.name)
     name, data = _role_name(role.name), _encoded(role)
     if role.name in BUILT_IN or not is_stored(storage, name, data):
         raise Code.ROLE_EXISTS(f"there is a role {role.name!r} already; choose another name, or drop it first")
@@ -142,13 +143,25 @@ def put_role(storage: Storage, role: Role) -> None:
     """Store a role, in place of the one of that name if there is one. Raises ExistsError for a built-in role."""
     if role.name in BUILT_IN:
         raise Code.ROLE_EXISTS(f"the role {role.name!r} is built in; choose another name")
+    _check_apart(storage, role.name)
     storage.replace(_role_name(role.name), _encoded(role))
+
+
+def _check_apart(storage: Storage, name: str) -> None:
+    """Raise ExistsError for a name that differs from that of another role in case only.
+
+    Their objects would be one file where file systems do not distinguish case, to which a backup may be restored.
+    """
+    taken = (*BUILT_IN, *(one for one, _ in _stored_roles(storage)))
+    other = next((one for one in taken if one != name and one.lower() == name.lower()), None)
+    if other is not None:
+        raise Code.ROLE_EXISTS(f"there is a role {other!r}, and {name!r} differs in case only; choose another name")
 
 
 def drop_role(storage: Storage, name: str) -> None:
     """Delete a role; tokens with it are refused from then on. Raises NotFoundError if there is none of that name."""
     # By the name of the object: a damaged role can be dropped.
-    if not is_text(name) or not TAG_NAME.fullmatch(name) or storage.get(_role_name(name)) is None:
+    if not is_text(name) or name not in dict(_stored_roles(storage)):
         raise _no_role(name, roles_of(storage))
     storage.delete([_role_name(name)])
 
