@@ -90,6 +90,15 @@ test-python: ## Run test-unit on another Python: make test-python PYTHON=python3
 	@$(subst $(BIN),.venv-other/bin,$(PIP)) install --no-deps --no-build-isolation --editable .
 	@.venv-other/bin/python -m pytest -q $(SPREAD) $(TESTS_OF_PYTHON) </dev/null
 
+# What uses calls that only some systems have, with their portable forms, and on file systems of other systems (as root,
+# with ntfs-3g, exfat-fuse and exfatprogs; else these are skipped).
+TESTS_OF_PORTABLE := tests/processes/test_portable.py tests/processes/storage tests/tables/storage \
+    tests/processes/spark/test_worker_pool.py tests/adversarial/test_statement_limits.py tests/spark/test_python_workers.py
+.PHONY: test-portable
+test-portable: $(STAMP) ## Check types as on macOS, and test what systems differ in with its portable forms
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
+	@$(WITH_JAVA) LAKEBED_PORTABLE=1 $(BIN)/python -m pytest -q -rs $(SPREAD) $(TESTS_OF_PORTABLE) </dev/null
+
 .PHONY: test-walks
 test-walks: $(STAMP) ## Run the first steps of a new user, from the built wheel in empty environments
 	@$(WITH_JAVA) CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m pytest -q --durations=0 tests/walks </dev/null

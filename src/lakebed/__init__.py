@@ -7,6 +7,14 @@ is not in ``__all__``, so that ``from lakebed import *`` does not shadow the bui
 import sys as _sys
 from typing import TYPE_CHECKING
 
+try:
+    import fcntl as _fcntl  # noqa: F401 - what every POSIX system has, and Windows has not
+except ImportError as _missing:
+    raise ImportError(
+        "Lakebed runs on Linux and macOS, and this Python is for another system: it has no module fcntl. On Windows "
+        "use WSL: run `wsl --install`, then install Python and Lakebed inside it"
+    ) from _missing
+
 from lakebed.errors import (
     AccessError,
     BadKeyError,

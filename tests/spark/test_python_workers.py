@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from lakebed.system import survives_forks
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers import for themselves")
+forked = pytest.mark.skipif(not survives_forks(), reason="workers are spawned")
+spawned = pytest.mark.skipif(survives_forks(), reason="workers are forked")
 
 
-@linux
+@forked
 def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_thread(spark: SparkSession) -> None:
     """And one of jemalloc, which stops it for a fork. Workers look for garbage only among what they made themselves."""
 
@@ -42,6 +45,23 @@ def test_workers_are_forked_with_the_libraries_of_tasks_from_a_process_of_one_th
     assert [tuple(row) for row in found] == [("lakebed.jobs.tasks", 1, True), ("datafusion", 1, True)]
 
 
+@spawned
+def test_each_task_starts_a_python_where_libraries_do_not_survive_a_fork(spark: SparkSession) -> None:
+    def seen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import os
+        import sys
+
+        import pyarrow as pa
+
+        for _ in batches:
+            columns = [[os.getpid()], ["pyspark.daemon" in sys.modules]]
+            yield pa.record_batch(columns, names=["process", "daemon"])
+
+    found = spark.range(2, numPartitions=2).mapInArrow(seen, "process bigint, daemon boolean").collect()
+    assert len({row.process for row in found}) == 2
+    assert not any(row.daemon for row in found)
+
+
 @pytest.mark.parametrize(
     ("imported", "not_needed"),
     [
@@ -58,7 +78,7 @@ def test_processes_that_plan_for_spark_import_what_they_need(imported: str, not_
     assert ran.stdout == "[]\n"
 
 
-@linux
+@forked
 def test_the_allocator_of_the_engine_is_set_before_the_engine_is_imported() -> None:
     """It reads the variable once, so a worker that sets it for itself is too late."""
     program = """

@@ -28,6 +28,7 @@ from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code, Error, StorageError
 from lakebed.model.wording import count_text, size_text
 from lakebed.storage import check_conditional_puts, connect, keeps_replace_if
+from lakebed.system import available_cores, available_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,8 +175,6 @@ def _java_check() -> Check:
 
 
 def _limit_checks() -> Iterator[Check]:
-    from lakebed.jobs.worker_pool import available_cores, available_memory_bytes
-
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = "no limit" if files == resource.RLIM_INFINITY else f"{files:,}"
     few = 0 <= files < OPEN_FILES_MIN

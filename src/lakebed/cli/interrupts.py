@@ -17,8 +17,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
+
+from lakebed.system import process_parents
 
 INTERRUPTED = 130
 """The exit code of a command that was interrupted."""
@@ -174,27 +175,10 @@ def _stop_hard() -> NoReturn:
 def _descendants(ancestor: int) -> list[int]:
     """Return all direct and indirect child processes."""
     children: dict[int, list[int]] = {}
-    for process, parent in _parents():
+    for process, parent in process_parents():
         children.setdefault(parent, []).append(process)
     found, left = [], [ancestor]
     while left:
         left += (started := children.get(left.pop(), []))
         found += started
-    return found
-
-
-def _parents() -> list[tuple[int, int]]:
-    """Return pairs of process id and parent process id, of all processes."""
-    stats = list(Path("/proc").glob("[0-9]*/stat"))
-    if not stats:
-        import subprocess
-
-        listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=False)  # noqa: S607 - its folder depends on the system
-        return [(int(process), int(parent)) for process, parent in map(str.split, listed.stdout.splitlines())]
-    found = []
-    for stat in stats:
-        with contextlib.suppress(OSError):
-            # The name of the program, in parentheses, may contain blanks and parentheses.
-            fields = stat.read_text(errors="replace").rpartition(")")[2].split()
-            found.append((int(stat.parent.name), int(fields[1])))
     return found

@@ -13,9 +13,7 @@ order of code points, and for both it is the order of the key codec (tests check
 
 from __future__ import annotations
 
-import ctypes
 import os
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from functools import reduce
@@ -34,6 +32,7 @@ from lakebed.model.keys import EncodedRange, KeyCodec, encode_scalar, successor
 from lakebed.model.schema import Field, Schema
 from lakebed.model.validity import masked
 from lakebed.storage.processes import ENGINE
+from lakebed.system import refuse_huge_pages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from datafusion.plan import ExecutionPlan
 
 
-_PR_SET_THP_DISABLE = 41
 _CONTROL_CHARACTERS = frozenset(map(chr, (*range(32), 127)))
 
 _MASKS: dict[pa.DataType, ScalarUDF] = {}
@@ -107,15 +105,13 @@ _NON_DETERMINISTIC = "select distinct routine_name from information_schema.routi
 def claim_one_core() -> None:
     """Limit this process to about one core, for a worker that has one (a Spark task).
 
-    Call it first: DataFusion starts its threads with its first plan. On Linux it also disables huge pages: the
-    allocators request them, a sort touches a part of each, and the kernel spent a third of a map task on clearing them.
+    Call it first: DataFusion starts its threads with its first plan. It also refuses huge pages: the allocators request
+    them, a sort touches a part of each, and the kernel spent a third of a map task on clearing them.
     """
     os.environ["TOKIO_WORKER_THREADS"] = "1"
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    if sys.platform == "linux":
-        # If the system refuses, huge pages stay enabled.
-        ctypes.CDLL(None).prctl(_PR_SET_THP_DISABLE, 1, 0, 0, 0)
+    refuse_huge_pages()
 
 
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:

@@ -47,6 +47,7 @@ from lakebed.model.arrays import leave_pandas_out
 from lakebed.model.checks import is_whole, shown
 from lakebed.storage.disk_space import delete_abandoned_folders, scratch_prefix
 from lakebed.storage.worker_process import Worker, answer_pipe, exit_text, requests, write_message
+from lakebed.system import available_cores, available_memory_bytes
 from lakebed.table.tracker.recorder import NO_RUN
 from lakebed.table.tracker.runs import WORKERS, TaskRun
 
@@ -199,29 +200,6 @@ class WorkerPool:
             return error
         finally:
             self._idle.put(worker)
-
-
-def available_cores() -> int:
-    """Return how many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
-def available_memory_bytes(root: Path = Path("/")) -> int:
-    """Return the memory of this machine, or of this container if that has less. ``root`` holds ``sys`` and ``proc``."""
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
-    groups = root / "sys/fs/cgroup"
-    with contextlib.suppress(OSError):
-        # The group of this process (cgroup v2), and those around it, each of which may have a limit.
-        path = (root / "proc/self/cgroup").read_text().partition("0::/")[2].strip()
-        folders = [groups / path, *(groups / path).parents] if path else [groups]
-        files = [folder / "memory.max" for folder in folders if folder.is_relative_to(groups)]
-        for file in (*files, groups / "memory/memory.limit_in_bytes"):
-            with contextlib.suppress(OSError, ValueError):
-                # ValueError: "max", which is no limit.
-                limits.append(int(file.read_text()))
-    return min(limits)
 
 
 class _MemoryBudget:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from lakebed.errors import Code, Error
 from lakebed.model.wording import size_text
 from lakebed.spark.java_runtime import Java, java_for_spark
+from lakebed.system import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +80,7 @@ def make_archive() -> Path:
                 "missing. Set JAVA_HOME to a Java of your system"
             )
         with made.open("rb") as file:
-            os.fsync(file.fileno())
+            sync(file.fileno())
         for other in _FOLDER.glob("spark-*.jsa"):
             other.unlink()
         made.rename(path)

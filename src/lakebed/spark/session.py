@@ -28,6 +28,7 @@ from lakebed.model.arrays import recognise_pandas
 from lakebed.model.checks import check_method
 from lakebed.spark.class_archive import archive_options, archive_path
 from lakebed.spark.java_runtime import Java, java_for_spark
+from lakebed.system import survives_forks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,9 +68,14 @@ _LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-if sys.platform == "linux":
+_PYTHON_WORKERS = {
     # On a cluster the executors' Python may find Lakebed only once a task has begun.
-    _LOCAL_SETTINGS["spark.python.daemon.module"] = "lakebed.spark.worker_daemon"
+    "spark.python.daemon.module": "lakebed.spark.worker_daemon"
+}
+_SPAWNED_WORKERS = {
+    # Each task starts a Python of its own.
+    "spark.python.use.daemon": "false"
+}
 
 _CONNECT_S = 30
 """How long a Spark Connect server may take to accept the connection."""
@@ -191,7 +197,7 @@ def _started(master: str) -> SparkSession:
     python = sys.executable if local else os.environ.get("PYSPARK_PYTHON", sys.executable)
     variables = {"JAVA_HOME": java.home, "PYSPARK_PYTHON": python}
     if local:
-        settings |= _LOCAL_SETTINGS
+        settings |= _LOCAL_SETTINGS | (_PYTHON_WORKERS if survives_forks() else _SPAWNED_WORKERS)
         variables["SPARK_LOCAL_IP"] = "127.0.0.1"
     described = ", ".join(f"{name}={value}" for name, value in settings.items())
     _LOG.info("Spark with master %s, tasks in %s, %s", master, python, described)

@@ -6,7 +6,8 @@ worker, and Spark replaces workers that a task killed, or that had nothing to do
 also left out when a worker collects garbage, which it does after each task: that took as long as a small task.
 
 A fork is safe here because these imports start no thread but one of jemalloc, which stops it for a fork: Spark has
-set ``OMP_NUM_THREADS`` to the cores of a task, one, so BLAS starts none. Only Linux is known to be like that.
+set ``OMP_NUM_THREADS`` to the cores of a task, one, so BLAS starts none. Where the libraries of the system may start
+threads, as on macOS, the session spawns workers instead (:func:`lakebed.system.survives_forks`).
 
 Errors: none; a module that cannot be imported here is missed by the worker that needs it.
 """

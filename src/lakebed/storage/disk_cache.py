@@ -34,6 +34,7 @@ from msgspec import Struct
 from lakebed import clock
 from lakebed.clock import random_token
 from lakebed.storage.digests import digest_file
+from lakebed.system import hard_link
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -382,10 +383,10 @@ def _locked(file: BinaryIO) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def link_or_copy(source: Path, target: Path, link: Callable[..., None] = os.link) -> None:
+def link_or_copy(source: Path, target: Path) -> None:
     """Make a file a link to another, or a copy on another file system, or on one without links. Raises OSError."""
     try:
-        link(source, target, follow_symlinks=False)
+        hard_link(source, target)
     except FileNotFoundError:
         raise
     except OSError:

@@ -25,6 +25,7 @@ from lakebed.clock import random_token
 from lakebed.errors import Code, StorageError
 from lakebed.storage.processes import is_mark_gone, owner_mark
 from lakebed.storage.syscalls import no_inode_left
+from lakebed.system import allocate
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,7 +121,7 @@ def keep_reserve(storage: Storage) -> None:
     try:
         for number in range(RESERVE_FILES):
             with (folder / str(number)).open("xb") as file:
-                os.posix_fallocate(file.fileno(), 0, RESERVE_BYTES // RESERVE_FILES)
+                allocate(file.fileno(), RESERVE_BYTES // RESERVE_FILES)
     except OSError:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -4,7 +4,8 @@ An object is created in three steps. After a power cut the name has the whole ob
 
 1. Write all bytes to an exclusive temporary ``.<name>.<token>`` beside the target, and fsync it.
 2. ``link`` it to the name, and unlink the temporary. Unlike ``rename``, ``link`` fails if the name is taken; unlike
-   ``O_EXCL`` on the name itself, it never shows a partial object.
+   ``O_EXCL`` on the name itself, it never shows a partial object. On a file system without links the temporary is
+   renamed to the name, by a rename that fails if the name is taken.
 3. fsync the directory, and each parent that this store has not synced before.
 
 A failed fsync is final (the kernel may have dropped the pages and the error): it is never repeated on the same
@@ -61,6 +62,7 @@ from lakebed.storage.syscalls import (
     unlink_quietly,
     write_all,
 )
+from lakebed.system import sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -423,7 +425,7 @@ class LocalStorage:
 
     def _sync(self, descriptor: int) -> None:
         if self._durable:
-            os.fsync(descriptor)
+            sync(descriptor)
 
     def _sync_directory(self, directory: str) -> None:
         if self._durable:

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from pathlib import Path
 
 from lakebed.errors import Code
+from lakebed.system import process_identity
 
 
 class Runtime:
@@ -48,16 +48,11 @@ STORE_CLIENT = Runtime("the client of object stores")
 """obstore, except for stores in memory."""
 
 
-_PROC = Path("/proc")
-_START_TIME_FIELD = 21
-"""In /proc/<pid>/stat, counted from 0: clock ticks from boot to the start of the process."""
-
-
 def this_process() -> str:
     """Return the owner text of the calling process; empty if it is unknown.
 
-    ``host:<boot id>:<pid namespace>:<pid>:<start time>``, from ``/proc``. A pid alone is reused, after a restart and in
-    another container; the other parts make it unique. A wrong text wastes work but loses no rows: a job that was closed
+    ``host:<boot id>:<pid namespace>:<pid>:<start time>``. A pid alone is reused, after a restart and in another
+    container; the other parts make it unique. A wrong text wastes work but loses no rows: a job that was closed
     commits nothing.
     """
     return _this_process(os.getpid())
@@ -65,7 +60,7 @@ def this_process() -> str:
 
 @lru_cache(maxsize=1)
 def _this_process(pid: int) -> str:
-    # A forked child has another pid. Every write asks, and reading /proc takes 0.2 ms.
+    # A forked child has another pid. Every write asks, and finding out takes 0.2 ms or more.
     try:
         return _owner(pid)
     except (OSError, IndexError):
@@ -113,10 +108,5 @@ def is_gone(owner: str) -> bool:
 
 
 def _owner(pid: int) -> str:
-    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-    namespace = (_PROC / "self/ns/pid").readlink().name.removeprefix("pid:")
-    # Field 1 is the name of the program, in parentheses, which may contain blanks and parentheses.
-    stat = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
-    if stat[0] in "ZX":
-        raise ProcessLookupError(pid)
-    return f"host:{boot}:{namespace}:{pid}:{stat[_START_TIME_FIELD - 2]}"
+    boot, namespace, start = process_identity(pid)
+    return f"host:{boot}:{namespace}:{pid}:{start}"

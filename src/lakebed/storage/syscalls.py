@@ -1,8 +1,9 @@
 """System calls of the store on local disk, and the meaning of their errors. POSIX only.
 
 A file is created by a hard link to a temporary, which fails if the name is taken, and is durable when its directory is
-synced. A link on a network mount may be made and yet report an error: then inodes are compared, or the outcome is
-unclear. Locks are advisory, on files beside the data, for replace-if-unchanged.
+synced. On a file system without links the temporary is renamed instead, by a rename that fails if the name is taken. A
+link on a network mount may be made and yet report an error: then inodes are compared, or the outcome is unclear. Locks
+are advisory, on files beside the data, for replace-if-unchanged.
 
 Errors: StorageError with the action, the path and the remedy (:class:`explained`). Source: link(2), fsync(2), fcntl(2).
 """
@@ -20,9 +21,11 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import Code, Error
 from lakebed.storage.contract import PROBE, PutOutcome
+from lakebed.system import hard_link, rename_exclusively, sync
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 LOCK_WAIT_S = 10.0
 """The longest wait for a lock. A lock is held for a few fsyncs, unless its process is stopped."""
@@ -46,11 +49,11 @@ _REMEDIES = {
     errno.EIO: (Code.STORE_REFUSED, "the disk reports an input/output error: check the device"),
     errno.EPERM: (
         Code.STORE_PERMISSION,
-        "not permitted: the file system may lack hard links, which atomic creation needs, or be immutable",
+        "not permitted: the folder or the file may be immutable (lsattr, or chflags on macOS)",
     ),
     errno.EOPNOTSUPP: (
         Code.STORE_REFUSED,
-        "the file system lacks hard links, which atomic creation needs: use another one",
+        "the file system has neither hard links nor an exclusive rename, and atomic creation needs one: use another",
     ),
     errno.EAGAIN: (
         Code.STORE_UNAVAILABLE,
@@ -60,6 +63,8 @@ _REMEDIES = {
 }
 _UNANSWERED = frozenset({errno.EIO, errno.ETIMEDOUT, errno.ESTALE, errno.EINTR, errno.EHOSTDOWN})
 """Errors of a network mount whose server did not answer: the operation may have taken effect."""
+_LINKLESS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS})
+"""Errors of a link on a file system that has none, such as FAT."""
 _TRANSIENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EINTR, errno.EAGAIN, errno.ESTALE})
 
 
@@ -124,10 +129,10 @@ def write_all(descriptor: int, data: bytes) -> None:
 def link(temporary: str, target: str) -> PutOutcome:
     """Link the temporary to the target; EXISTS: another file has that name.
 
-    Raises OSError if the system refused; then no link was made.
+    On a file system without links the temporary is renamed. Raises OSError if the system refused; then nothing changed.
     """
     try:
-        os.link(temporary, target, follow_symlinks=False)
+        _name(temporary, target)
     except FileExistsError:
         with suppress(OSError):
             if os.path.samestat(os.lstat(temporary), os.lstat(target)):
@@ -140,10 +145,21 @@ def link(temporary: str, target: str) -> PutOutcome:
     return PutOutcome.CREATED
 
 
-def link_over(path: os.PathLike[str], temporary: str, second: str) -> bool:
+def _name(temporary: str, target: str) -> None:
+    try:
+        hard_link(temporary, target)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        if error.errno not in _LINKLESS:
+            raise
+        rename_exclusively(temporary, target)
+
+
+def link_over(path: Path, temporary: str, second: str) -> bool:
     """Replace a temporary by a hard link to the file, made under the name ``second``; False: nothing changed."""
     try:
-        os.link(path, second, follow_symlinks=False)
+        hard_link(path, second)
     except OSError:  # another file system, another user's file, too many links: copying works for all of these
         return False
     os.replace(second, temporary)
@@ -154,7 +170,7 @@ def sync_directory(directory: str) -> None:
     """Make the entries of a directory durable."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

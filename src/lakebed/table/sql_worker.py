@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import os
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import pyarrow as pa
@@ -18,8 +17,9 @@ import pyarrow as pa
 from lakebed.errors import encode_error
 from lakebed.model.arrays import empty_batch, leave_pandas_out
 from lakebed.model.documents import dump, load
-from lakebed.read.sql.limited import ERROR_MARK, held_bytes
+from lakebed.read.sql.limited import ERROR_MARK
 from lakebed.storage.worker_process import answer_pipe, requests, write_message
+from lakebed.system import held_bytes, reserved_bytes
 from lakebed.table import opening
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _answer(
     _warm(engine, pool_bytes)
     if limit_bytes is not None:
         _set_backstop(limit_bytes + HEADROOM_BYTES)
-    write_message(answer, dump({"held_bytes": held_bytes("self")}))
+    write_message(answer, dump({"held_bytes": held_bytes(os.getpid())}))
     with engine.run(request["statement"], pool_bytes) as rows, pa.PythonFile(answer, "w") as sink:
         stream = pa.ipc.new_stream(sink, rows.schema)
         # The writer sends the schema with the first batch. This one has no rows, so that the caller need not wait for
@@ -128,15 +128,10 @@ def _warm(engine: SqlEngine, pool_bytes: int) -> None:
 
 def _set_backstop(bytes_max: int) -> None:
     """Limit the address space to this many bytes more than the process has now."""
-    try:
-        import resource
-    except ImportError:
-        return
-    claimed = 0
-    with suppress(OSError):
-        claimed = int(Path("/proc/self/statm").read_text("ascii").split()[5]) * os.sysconf("SC_PAGE_SIZE")
+    import resource
+
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    most = claimed + bytes_max
+    most = reserved_bytes() + bytes_max
     if hard != resource.RLIM_INFINITY:
         most = min(most, hard)
     with suppress(OSError, ValueError, OverflowError):

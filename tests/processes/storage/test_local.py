@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lakebed import system
 from lakebed.errors import StorageError, UnsafeStoreError, UsageError
 from lakebed.storage import LocalStorage, PutOutcome, connect, keeps_replace_if, syscalls
 from lakebed.storage.contract import Version
@@ -75,9 +76,11 @@ def journal(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     return calls
 
 
+links_only = pytest.mark.skipif(system.FORCED, reason="in portable form nothing is linked")
 proc_only = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="names descriptors through /proc")
 
 
+@links_only
 @proc_only
 def test_a_create_syncs_the_file_before_the_link_and_the_directory_after(
     storage: LocalStorage, journal: list[tuple[str, str]]
@@ -145,6 +148,7 @@ def test_a_replace_of_a_version_is_durable_before_the_lock_goes(
     assert tree(storage.folder) == ["log/log-start"]
 
 
+@links_only
 @proc_only
 def test_a_sent_file_is_synced_before_it_has_its_name(
     storage: LocalStorage, tmp_path: Path, journal: list[tuple[str, str]]
@@ -176,7 +180,7 @@ def failing(code: int) -> Callable[..., Any]:
     [
         ("write", errno.ENOSPC, "disk is full"),
         ("fsync", errno.EIO, "input/output error"),
-        ("link", errno.EPERM, "hard links"),
+        pytest.param("link", errno.ENOSPC, "disk is full", marks=links_only),
         ("open", errno.EROFS, "read-only"),
         ("open", errno.EACCES, "permission denied"),
         ("open", errno.EMFILE, "ulimit"),
@@ -194,6 +198,19 @@ def test_a_failed_create_says_what_and_where_and_leaves_nothing(
     assert caught.value.transient is (code == errno.EMFILE)
     assert tree(storage.folder) == ["log/1"]
     assert storage.create("log/2", b"2") is PutOutcome.CREATED
+
+
+@pytest.mark.parametrize("code", [errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS])
+def test_a_file_system_without_links_creates_and_sends_by_an_exclusive_rename(
+    storage: LocalStorage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    set_calls(monkeypatch, os, link=failing(code))
+    assert storage.create("log/1", b"1") is PutOutcome.CREATED
+    assert storage.create("log/1", b"2") is PutOutcome.EXISTS
+    assert storage.get("log/1") == b"1"
+    (tmp_path / "sent").write_bytes(b"rows")
+    assert storage.send("data/j/f", tmp_path / "sent").size_bytes == 4
+    assert tree(storage.folder) == ["data/j/f", "log/1"]
 
 
 def test_a_failed_send_keeps_the_source_and_leaves_nothing(
@@ -229,6 +246,7 @@ def test_a_directory_sync_that_fails_after_the_link_is_unclear(
     assert storage.get("log/2") == b"2"
 
 
+@links_only
 def test_a_link_that_a_file_server_did_not_answer_is_unclear(
     storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -473,6 +491,7 @@ def test_a_link_to_nothing_takes_a_name_and_is_no_object(storage: LocalStorage) 
     assert storage.create("in/link", b"b") is PutOutcome.EXISTS
 
 
+@links_only
 def test_a_commit_looks_at_each_name_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a log asks for an entry: the last-modified time of the one before, the create, the log start that is not
     there."""

@@ -7,7 +7,7 @@ import pytest
 
 from lakebed.storage import processes as owner
 
-pytestmark = pytest.mark.skipif(not owner.this_process(), reason="this system has no /proc")
+pytestmark = pytest.mark.skipif(not owner.this_process(), reason="this system has neither /proc nor ps")
 
 
 @pytest.fixture

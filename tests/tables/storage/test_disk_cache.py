@@ -19,6 +19,7 @@ from lakebed.storage.digests import digest_bytes
 from lakebed.storage.disk_cache import CacheLimits, DiskCache, fetched
 from lakebed.storage.object_store import ObjectStorage
 from tests.clocks import set_clock
+from tests.system_calls import set_calls
 
 KEYS = {"aws_access_key_id": "k", "aws_secret_access_key": "s", "aws_region": "eu-north-1"}
 
@@ -143,12 +144,13 @@ def no_links(source, target, *, follow_symlinks):
 
 
 @pytest.mark.parametrize("link", [os.link, no_links])
-def test_a_file_is_copied_where_there_are_no_links(tmp_path, link):
+def test_a_file_is_copied_where_there_are_no_links(tmp_path, monkeypatch, link):
+    set_calls(monkeypatch, os, link=link)
     (tmp_path / "a").write_bytes(b"an object")
-    disk_cache.link_or_copy(tmp_path / "a", tmp_path / "b", link)
+    disk_cache.link_or_copy(tmp_path / "a", tmp_path / "b")
     assert (tmp_path / "b").read_bytes() == b"an object"
     with pytest.raises(FileNotFoundError):
-        disk_cache.link_or_copy(tmp_path / "none", tmp_path / "c", link)
+        disk_cache.link_or_copy(tmp_path / "none", tmp_path / "c")
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)

@@ -43,7 +43,7 @@ from lakebed.model.schema import Schema
 from lakebed.storage import Locality, telemetry
 from lakebed.storage.blocks import BLOCK_BYTES, DIGEST_BYTES, BlockList, Blocks
 from lakebed.storage.digests import digest_bytes
-from lakebed.storage.disk_cache import fetched
+from lakebed.storage.disk_cache import fetched, link_or_copy
 
 ByteRange = tuple[int, int]
 
@@ -393,12 +393,7 @@ class OpenFiles:
         try:
             with self._fetched(name, file) as whole:
                 # A hard link copies nothing, and outlives the ``with`` block.
-                try:
-                    os.link(whole, path)
-                except OSError:
-                    from shutil import copyfile
-
-                    copyfile(whole, path)
+                link_or_copy(whole, path)
         except NotFoundError as error:
             raise self._missing(file) from error
         except OSError as error:

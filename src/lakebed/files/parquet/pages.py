@@ -32,6 +32,7 @@ from lakebed.files.parquet.thrift import NUMBER, NUMBER_32, decode_struct, decod
 from lakebed.model.arrays import Integers, of_integers
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.schema import Field, Schema
+from lakebed.system import read_into
 
 _LOCATION = bytes([NUMBER, NUMBER_32, NUMBER])  # of a page: offset, length, first row
 GAP_BYTES = 32 * 1024
@@ -273,7 +274,7 @@ class PagedFile:
                     buffers.append(bytearray(offset - end))
                 buffers.append(content[filled : filled + length])
                 filled, end = filled + length, offset + length
-            count = os.preadv(descriptor, buffers, begin)
+            count = read_into(descriptor, buffers, begin)
             if count != end - begin:
                 raise OSError(f"{count} of {end - begin} bytes at {begin}")
         self.statistics.size_bytes += filled

@@ -12,7 +12,6 @@ Core types. :class:`Used`, :class:`Scrubbed`.
 
 from __future__ import annotations
 
-import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from lakebed.model.files import data_name, summary_name
 from lakebed.model.findings import Deep, Finding, damage
 from lakebed.model.key_summaries import Summary
 from lakebed.storage.digests import digest_file
+from lakebed.system import available_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -146,7 +146,7 @@ def scrub(storage: Storage, state: TableState, used: Sequence[Used], deep: Deep)
     total, done = sum(one.file.size_bytes for one in used), 0
     if progress is not None:
         progress(0, total)
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = available_cores()
     at_once = cores if storage.locality.near else max(cores, FETCHED_AT_ONCE)
     options = _Options(deep.rows, use_threads=len(used) < cores)
     found: list[tuple[Used, Finding]] = []

@@ -27,7 +27,6 @@ import subprocess
 import threading
 import weakref
 from dataclasses import dataclass
-from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -40,15 +39,13 @@ from lakebed.model.frames import Frames
 from lakebed.storage import connect, telemetry
 from lakebed.storage.disk_space import scratch_prefix
 from lakebed.storage.worker_process import Worker, exit_text
+from lakebed.system import MEMORY_POLL_S, held_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ERROR_MARK = "lakebed-error: "
 """The beginning of the line with the worker's error."""
-
-POLL_S = 0.02
-"""Memory grows by at most one or two GiB a second: 20 to 40 MiB between two checks."""
 
 _STDERR_BYTES_MAX = 1024 * 1024
 _TEXT_CHARACTERS_MAX = 500
@@ -241,7 +238,7 @@ class StatementWorker:
     # -- watching -----------------------------------------------------------------------------------------------
 
     def _watch(self) -> None:
-        while not self._stop.wait(POLL_S) and self._worker.is_alive:
+        while not self._stop.wait(MEMORY_POLL_S) and self._worker.is_alive:
             self._drain()
             if self._over is None:
                 self._over = self._cancelled() or self._limit_exceeded()
@@ -281,15 +278,6 @@ class StatementWorker:
         with contextlib.suppress(BlockingIOError):
             while more := self._errors.read(65536):
                 self._stderr = (self._stderr + more)[-_STDERR_BYTES_MAX:]
-
-
-def held_bytes(process: int | str) -> int:
-    """Return the private memory of a process in bytes; 0 if the system does not report it, or it has ended."""
-    try:
-        fields = Path(f"/proc/{process}/statm").read_text("ascii").split()
-    except OSError:
-        return 0
-    return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _tail(text: str) -> str:

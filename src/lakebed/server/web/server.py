@@ -132,10 +132,8 @@ def serve(
 
 def _allow_files() -> None:
     """Let the process have as many connections and files as the system allows it: most systems begin with 1,024."""
-    try:
-        import resource
-    except ImportError:
-        return
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, FILES_MAX)), hard))
