@@ -12,7 +12,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.upkeep.migration.foreign_table import SourceLocation
-from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
+from lakebed.upkeep.migration.run import SYSTEMS, Selection
 from tests import pages
 from tests.interop import foreign_tables as foreign
 
@@ -94,6 +94,7 @@ def test_the_report_says_what_was_read_of_which_version(run, tmp_path):
         "rows_read": 8,
         "rows_expected": 8,
         "repeated": False,
+        "since_version": None,
     }
 
 
@@ -114,50 +115,118 @@ def write_one(system, folder):
 
 
 @pytest.mark.parametrize("system", SYSTEMS)
-def test_a_source_that_was_migrated_is_not_added_again_however_it_is_spelled(run, tmp_path, system):
-    """Once by the command, again by it and in Python, with no job id; a job id of the caller's own adds the rows."""
+@pytest.mark.parametrize("first", [(), ("--job-id", "first")], ids=["without a job id", "with one"])
+def test_a_version_is_added_once_however_it_is_spelled_with_job_ids_and_without(run, tmp_path, system, first):
     source = write_one(system, tmp_path)
     words = ("--from", system, "--key", KEYS[system])
-    assert run("migrate", "t", source, *words)[0] == 0
+    assert run("migrate", "t", source, *words, *first)[0] == 0
     table = lakebed.open(str(tmp_path / "lake")).table("t")
-    rows = table.count().rows
+    rows, version = table.count().rows, table.version
     assert rows > 0
-    for again in (source, source.relative_to(tmp_path), f"{source.parent}/./{source.name}"):
-        code, said = run("migrate", "t", again, *words)
-        assert (code, "migrated before, at version" in said, "nothing was added" in said) == (0, True, True), said
+    assert table.outcome("first") == (version if first else None)
+    for again, job in (
+        (source, ()),
+        (source.relative_to(tmp_path), ("--job-id", "second")),
+        (f"{source.parent}/./{source.name}", ("--job-id", "first")),
+    ):
+        code, said = run("migrate", "t", again, *words, *job)
+        assert (code, f"migrated before, at version {version}; nothing was added" in said) == (0, True), said
     opened = SYSTEMS[system](SourceLocation(str(source), table.storage))
-    assert migrate(table, opened, Selection({}), None, lambda _: None).repeated
     with lakebed.Pipeline(lakebed.open(str(tmp_path / "lake")), launcher="this-thread") as pipeline:
         assert pipeline.migrate("t", opened, Selection({})).repeated
+        assert pipeline.migrate("t", opened, Selection({}), job_id="third").repeated
     assert table.count().rows == rows
-    assert run("migrate", "t", source, *words, "--job-id", "once more")[0] == 0
-    assert table.count().rows == 2 * rows
+    assert "--again needs --job-id" in run("migrate", "t", source, *words, "--again")[1]
+    for _ in range(2):
+        assert run("migrate", "t", source, *words, "--again", "--job-id", "once more")[0] == 0
+        assert table.count().rows == 2 * rows
 
 
-@pytest.mark.parametrize("in_process", [True, False])
-def test_a_source_that_moved_on_is_refused_where_its_rows_would_be_there_twice(run, tmp_path, in_process):
-    deltalake.write_deltalake(tmp_path / "d", foreign.ROWS)
-    words = ("migrate", "t", "d", "--from", "delta", "--key", "id", *["--in-process"] * in_process)
-    assert run(*words)[0] == 0
-    deltalake.write_deltalake(tmp_path / "d", foreign.ROWS.slice(0, 1), mode="append")
-    code, said = run(*words)
-    assert (code, "version 0 of d was migrated" in said, "version 1" in said, "--job-id" in said) == (
-        2,
-        True,
-        True,
-        True,
-    )
-    assert ids(tmp_path, "t") == [*range(10)]
-    assert run(*words, "--job-id", "all of version 1")[0] == 0
-    assert len(ids(tmp_path, "t")) == 21
-    # A table that keeps one row of a key takes the newer version.
+def append_to_iceberg(folder, rows):
+    """Append to the table of :func:`foreign.write_iceberg`; returns its metadata file."""
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("local", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}")
+    table = catalog.load_table("shop.trips")
+    table.append(rows)
+    return table.metadata_location.removeprefix("file://")
+
+
+NEW = pa.table({"id": pa.array([20, 21], pa.int64()), "name": ["n20", "n21"], "day": ["wed", "mon"]})
+
+
+@pytest.mark.parametrize(
+    ("system", "in_process", "merge"),
+    [
+        ("delta", False, ()),
+        ("delta", True, ("--merge", "latest")),
+        ("iceberg", False, ("--merge", "first")),
+        ("iceberg", True, ()),
+    ],
+)
+def test_of_a_later_version_only_the_new_rows_are_added(run, tmp_path, system, in_process, merge):
+    """Rows that were written here since stay, and so do those that were removed here."""
+    source = write_one(system, tmp_path)
     (tmp_path / "schema.json").write_text(
         json.dumps({"row_key": {"id": "int64"}, "values": {"name": "string", "day": "string"}})
     )
-    assert run("table", "create", "latest", "--schema", "schema.json", "--merge", "latest")[0] == 0
-    for version in ("0", "1"):
-        assert run("migrate", "latest", "d", "--from", "delta", "--version", version)[0] == 0
-    assert ids(tmp_path, "latest") == [*range(10)]
+    assert run("table", "create", "t", "--schema", "schema.json", *merge)[0] == 0
+    words = ("--from", system, *["--in-process"] * in_process)
+    assert run("migrate", "t", source, *words)[0] == 0
+    table = lakebed.open(str(tmp_path / "lake")).table("t")
+    table.remove(lakebed.KeyRange(0, 2))
+    before = table.count().rows
+    if system == "delta":
+        deltalake.write_deltalake(source, NEW, mode="append")
+    else:
+        source = append_to_iceberg(tmp_path, NEW)
+    code, said = run("--json", "migrate", "t", source, *words, "--job-id", "the rest")
+    report = json.loads(said.splitlines()[0])
+    assert (code, report["rows_read"], report["rows_expected"]) == (0, 2, 2), said
+    assert report["since_version"] not in (None, report["source_version"])
+    assert ids(tmp_path, "t")[-2:] == [20, 21]
+    assert table.count().rows == before + 2
+    assert "nothing was added" in run("migrate", "t", source, *words)[1]
+
+
+def _delete_a_row(source):
+    deltalake.DeltaTable(source).delete("id = 4")
+
+
+def _hide_a_row(source):
+    foreign.hide_in_delta(source, "mon", [0])
+
+
+def _optimize(source):
+    deltalake.write_deltalake(source, NEW, mode="append")
+    deltalake.DeltaTable(source).optimize.compact()
+
+
+def _forget_the_old_version(source):
+    deltalake.write_deltalake(source, NEW, mode="append")
+    deltalake.DeltaTable(source).create_checkpoint()
+    for number in range(3):
+        (source / "_delta_log" / f"{number:020}.json").unlink()
+
+
+@pytest.mark.parametrize("change", [_delete_a_row, _hide_a_row, _optimize, _forget_the_old_version])
+@pytest.mark.parametrize("merge", [(), ("--merge", "latest")], ids=["all", "latest"])
+def test_a_version_of_which_more_than_new_rows_differ_is_refused(run, tmp_path, change, merge):
+    foreign.write_delta(tmp_path / "d")
+    (tmp_path / "schema.json").write_text(
+        json.dumps({"row_key": {"id": "int64"}, "values": {"name": "string", "day": "string"}})
+    )
+    assert run("table", "create", "t", "--schema", "schema.json", *merge)[0] == 0
+    words = ("migrate", "t", "d", "--from", "delta")
+    assert run(*words)[0] == 0
+    before = ids(tmp_path, "t")
+    change(tmp_path / "d")
+    code, said = run(*words)
+    assert (code, "version 2 of d was migrated at version" in said, "--again" in said) == (2, True, True), said
+    assert ("replaces rows with equal keys" in said) == bool(merge)
+    assert ids(tmp_path, "t") == before
+    assert run(*words, "--again", "--job-id", "all of it")[0] == 0
+    assert set(ids(tmp_path, "t")) >= set(before)
 
 
 def test_a_folder_without_versions_is_known_by_its_files(run, tmp_path):

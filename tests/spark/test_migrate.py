@@ -11,7 +11,7 @@ from lakebed.errors import Code, Error
 from lakebed.jobs.bulk_import.migration import TASK_BYTES, bundled
 from lakebed.model.schema import Schema
 from lakebed.upkeep.migration.foreign_table import SourceLocation
-from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
+from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate, plan
 from tests.interop import foreign_tables as foreign
 from tests.soaked import few
 
@@ -42,13 +42,13 @@ def test_the_rows_on_spark_are_those_of_one_process(system, sources, lake, pipel
     source = opened(lake, sources, system)
     schema = Schema.from_arrow(source.schema, [KEYS[system]])
     here, there = (lake.create_table(name, schema) for name in ("here", "there"))
-    migrate(here, source, Selection({}), None, lambda _: None)
-    report = pipeline.maintenance(there).migrate(source, Selection({}), "once")
+    migrate(here, plan(here.state(), source, None), Selection({}), lambda _read, _total: None)
+    report = pipeline.migrate(there, source, Selection({}), job_id="once")
     assert (report.rows_read, report.version, report.repeated) == (here.count().rows, there.version, False)
     assert there.to_arrow().sort_by(schema.names[0]) == here.to_arrow().sort_by(schema.names[0])
     assert there.to_arrow().num_rows >= 5
-    assert pipeline.maintenance(here).migrate(source, Selection({}), None).repeated
-    again = pipeline.maintenance(there).migrate(source, Selection({}), "once")
+    assert pipeline.migrate(here, source, Selection({})).repeated
+    again = pipeline.migrate(there, source, Selection({}), job_id="once")
     assert (again.repeated, again.version, there.version) == (True, report.version, report.version)
 
 
@@ -57,9 +57,9 @@ def test_columns_are_renamed_cast_and_left_out_on_spark(sources, lake, pipeline)
     table = lake.create_table("t", Schema({"number": "int32"}, {}, {"day": "string"}))
     source = opened(lake, sources, "hive")
     with pytest.raises(Error, match="extra column name"):
-        pipeline.maintenance(table).migrate(source, Selection({"number": "id"}), None)
+        pipeline.migrate(table, source, Selection({"number": "id"}))
     chosen = Selection({"number": "id"}, ignored=frozenset({"name"}))
-    pipeline.maintenance(table).migrate(source, chosen, None)
+    pipeline.migrate(table, source, chosen)
     assert table.to_arrow()["number"].to_pylist() == [*range(11)]
 
 
@@ -70,7 +70,7 @@ def test_a_source_with_fewer_rows_than_it_says_adds_nothing(lake, pipeline, tmp_
     source = SYSTEMS["sleeper"](SourceLocation(str(tmp_path / "t"), lake.storage))
     table = lake.create_table("t", Schema.from_arrow(source.schema, ["device"]))
     with pytest.raises(Error, match="gave 5 rows, and its metadata says 6") as found:
-        pipeline.maintenance(table).migrate(source, Selection({}), None)
+        pipeline.migrate(table, source, Selection({}))
     assert found.value.code == Code.ROWS_LOST
     assert (table.version, table.to_arrow().num_rows) == (1, 0)
 
@@ -83,7 +83,7 @@ def test_delta_files_are_found_by_names_with_special_characters(lake, pipeline, 
     foreign.hide_in_delta(tmp_path / "d", days[0], [1])
     source = SYSTEMS["delta"](SourceLocation(str(tmp_path / "d"), lake.storage))
     table = lake.create_table("t", Schema.from_arrow(source.schema, ["id"]))
-    pipeline.maintenance(table).migrate(source, Selection({}), None)
+    pipeline.migrate(table, source, Selection({}))
     assert table.to_arrow().select(["id", "day"]).to_pylist() == [
         {"id": n, "day": days[n % 2]} for n in (0, 1, 3, 4, 5)
     ]

@@ -33,7 +33,7 @@ from lakebed.read.rows.summaries import removal
 from lakebed.table.ahead import confirmed
 from lakebed.upkeep.export.plan import FORMATS as EXPORT_FORMATS
 from lakebed.upkeep.migration.foreign_table import ForeignTable, SourceLocation
-from lakebed.upkeep.migration.run import SYSTEMS, MigrationReport, Selection
+from lakebed.upkeep.migration.run import SYSTEMS, MigrationReport, Selection, check_again, plan
 from lakebed.upkeep.migration.run import migrate as migrate_rows
 from lakebed.write.input_files import find_inputs, open_files, rows_known
 from lakebed.write.row_encoder import Operation
@@ -399,6 +399,7 @@ _VERSION = "A version of Delta, a snapshot id of Iceberg, a snapshot's number of
 @click.option("--version", metavar="N", help=_VERSION)
 @click.option("--catalog", metavar="NAME", help="With iceberg: a catalog of PyIceberg, where SOURCE is a table's name.")
 @options.run_once_id("--job-id")
+@click.option("--again", is_flag=True, help="Add all rows, also if a version of SOURCE was migrated. Needs --job-id.")
 @click.option("--spark", is_flag=True, help="Read and sort on Spark, for large tables.")
 @options.launcher
 def migrate(
@@ -415,6 +416,7 @@ def migrate(
     version: str | None,
     catalog: str | None,
     job_id: str | None,
+    again: bool,
     spark: bool,
     launcher: str | None,
 ) -> None:
@@ -422,8 +424,8 @@ def migrate(
 
     Runs in this process; for large tables with --in-process in worker processes, or with --spark on Spark. Rows that
     were deleted there are skipped, and columns are matched by name. The rows are counted against the source; all of
-    them become visible at once, or none. A repeat adds nothing: a migration is known by its source and the version
-    there, or by a --job-id of your own. See `lakebed docs migrate`.
+    them become visible at once, or none. A repeat adds nothing. Of a later version of the source only the new rows are
+    added; it is refused if the source cannot say which rows are new. See `lakebed docs migrate`.
     """
     within = launcher is not None and launcher.startswith("in-process")
     if spark and within:
@@ -434,6 +436,7 @@ def migrate(
         raise Code.ARGUMENTS_CONFLICT("--catalog goes with --from iceberg")
     if sort_key and not row_key:
         raise Code.ARGUMENTS_CONFLICT("--sort-key needs --key: together they are the keys of a new table")
+    check_again(job_id, again=again)
     instance = confirmed(cli.instance())
     try:
         found: Table | None = instance.table(table)
@@ -460,10 +463,11 @@ def migrate(
     with unused:
         if spark or within:
             with open_pipeline(cli, launcher) as pipeline, progress_bar(f"migrate {table}") as progress:
-                report = pipeline.migrate(found, opened, chosen, job_id=job_id, progress=progress)
+                report = pipeline.migrate(found, opened, chosen, job_id=job_id, again=again, progress=progress)
         else:
+            planned = plan(found.state(), opened, job_id, again=again)
             with command_bar(f"migrate {table}") as bar, committed_on_interrupt(found.log):
-                report = migrate_rows(found, opened, chosen, job_id, lambda read: bar.update(read, opened.rows))
+                report = migrate_rows(found, planned, chosen, bar.update)
     cli.out.document(report, [report_line(report)])
 
 

@@ -59,8 +59,7 @@ if TYPE_CHECKING:
     from lakebed.table.table import Table
     from lakebed.table.tracker.recorder import RunHandle
     from lakebed.upkeep.compaction.failed_partitions import FailedPartitions
-    from lakebed.upkeep.migration.foreign_table import ForeignTable
-    from lakebed.upkeep.migration.run import MigrationReport, Selection
+    from lakebed.upkeep.migration.run import MigrationPlan, MigrationReport, Selection
     from lakebed.upkeep.view_feed import RefreshReport
 
 ROUNDS_MAX = 8
@@ -173,12 +172,12 @@ class Maintenance:
             importer = self._importer(watching(run, self.progress), partition_rows)
             return run.reported(importer.run(source, format, job_id, reading))
 
-    def migrate(self, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
+    def migrate(self, planned: MigrationPlan, chosen: Selection) -> MigrationReport:
         """Add the rows of a table of another system, as those of an import."""
         from lakebed.jobs.bulk_import.migration import migrate_rows
 
-        with self.tracked(WorkKind.IMPORT, key=job_id) as run, optional_imports():
-            return run.reported(migrate_rows(self._importer(watching(run, self.progress)), source, chosen, job_id))
+        with self.tracked(WorkKind.IMPORT, key=planned.request_key) as run, optional_imports():
+            return run.reported(migrate_rows(self._importer(watching(run, self.progress)), planned, chosen))
 
     def refresh(self, *, anew: bool = False) -> RefreshReport:
         """Add to the table, a view, what its source has gained; see :meth:`lakebed.jobs.pipeline.Pipeline.refresh`."""

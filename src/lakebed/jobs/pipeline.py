@@ -196,17 +196,26 @@ class Pipeline:
         return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
 
     @interruptible
-    def migrate(
+    def migrate(  # noqa: PLR0913 - all that describes a source
         self,
         table: Table | str,
         source: ForeignTable,
         chosen: Selection,
         *,
         job_id: str | None = None,
+        again: bool = False,
         progress: Callback | None = None,
     ) -> MigrationReport:
-        """Add all rows of a table of another system, in one commit. Raises as :meth:`bulk_import`."""
-        return self.maintenance(table, progress).migrate(source, chosen, job_id)
+        """Add the rows of a table of another system, in one commit: all of them, or those since the version that was
+        migrated last; all in any case with ``again``, which needs a ``job_id``.
+
+        Raises as :meth:`bulk_import`; UsageError if an earlier version was migrated, and it is not known which rows are
+        new.
+        """
+        from lakebed.upkeep.migration.run import plan
+
+        maintenance = self.maintenance(table, progress)
+        return maintenance.migrate(plan(maintenance.table.state(), source, job_id, again=again), chosen)
 
     @interruptible
     def attach(self, table: Table | str, source: Any, *, job_id: str | None = None) -> AttachReport:

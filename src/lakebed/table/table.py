@@ -23,6 +23,7 @@ from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
 from lakebed.model.row_filters import AgeOff, SetFilter
 from lakebed.model.state.machine import TABLE
+from lakebed.model.state.migration_keys import migrated_as
 from lakebed.model.state.time_travel import check_tag
 from lakebed.model.state.transactions import AlterSettings, ProposeRestore, ProposeSchema, RemoveTag, SetMerge, SetTag
 from lakebed.model.state.transactions.schema_changes import check_changes
@@ -455,7 +456,9 @@ class Table(Readable):
         After an unknown outcome None is not final: a commit in progress may still arrive. Repeat the call to settle it.
         """
         check_request_key("request_key", request_key)
-        return self.state().answered(request_key)
+        state = self.state()
+        answered = state.answered(request_key)
+        return migrated_as(state, request_key) if answered is None else answered
 
     def history(self, limit: int | None = None) -> pa.Table:
         """Return one row per transaction, newest first, with writer and time (by the store's clock). Reads ``limit``

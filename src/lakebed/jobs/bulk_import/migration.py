@@ -17,38 +17,30 @@ import pyarrow as pa
 
 from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
 from lakebed.jobs.bulk_import.importer import Importer, ImportRequest
-from lakebed.upkeep.migration.run import (
-    MigrationReport,
-    Selection,
-    check_count,
-    repeated_report,
-    request_key_of,
-)
+from lakebed.upkeep.migration.run import MigrationPlan, MigrationReport, Selection, check_count, report_of
 from lakebed.write.run import check_runs
 from lakebed.write.source_rows import SourceRows
 from lakebed.write.sources import plain
 
 if TYPE_CHECKING:
-    from lakebed.upkeep.migration.foreign_table import ForeignTable, RowsPart
+    from lakebed.upkeep.migration.foreign_table import RowsPart
 
 TASK_BYTES = 256 * 1024 * 1024
 """Parts are read together up to this size. A larger part is one task, which spills what does not fit into memory."""
 
 
-def migrate_rows(importer: Importer, source: ForeignTable, chosen: Selection, job_id: str | None) -> MigrationReport:
-    """Add all rows of the source, in one commit, as :func:`lakebed.upkeep.migration.run.migrate`."""
-    table = importer.table
+def migrate_rows(importer: Importer, planned: MigrationPlan, chosen: Selection) -> MigrationReport:
+    """Add the rows of a plan, in one commit, as :func:`lakebed.upkeep.migration.run.migrate`."""
+    table, source = importer.table, planned.source
+    if planned.done is not None:
+        return report_of(table, planned, planned.done, 0, repeated=True)
     state = table.state()
-    request_key = request_key_of(state, source, job_id)
-    if (before := repeated_report(table, state, source, request_key)) is not None:
-        return before
     check_runs(table)
     columns = pa.schema([one for one in source.schema if one.name not in chosen.ignored])
     counted = partial(check_count, source, table=table)
     made = importer.staged(bundled(source.parts()), _rows_of_parts, chosen.conformer, [(source.name, columns)], counted)
-    version, repeated = importer.commit(made.files, ImportRequest(request_key, state.version))
-    read = 0 if repeated else made.rows_read
-    return MigrationReport(table.name, version, source.name, source.version, read, source.rows, repeated=repeated)
+    version, repeated = importer.commit(made.files, ImportRequest(planned.request_key, state.version))
+    return report_of(table, planned, version, made.rows_read, repeated=repeated)
 
 
 def bundled(parts: Sequence[RowsPart]) -> list[tuple[RowsPart, ...]]:

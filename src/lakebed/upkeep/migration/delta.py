@@ -7,7 +7,8 @@ it returned. They cannot read a table with renamed columns (column mapping), or 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -58,14 +59,34 @@ def open_delta(location: SourceLocation) -> ForeignTable:
         with unsupported(location):
             return _file_parts(table, schema, location)
 
+    def since(before: str) -> ForeignTable | None:
+        earlier = replace(location, version=before)
+        if int(before) not in _versions(earlier) or _unread_features(table):
+            return None
+        with translate_errors(partial(_translated, earlier)):
+            old = DeltaTable(location.url, version=int(before), storage_options=options or None)
+            files_before, rows_before = _files(old), _row_count(old)
+            files = _files(table)
+        if not files_before.items() <= files.items():
+            return None
+        added = [part for part in parts() if part.part.path not in files_before]
+        return opened.with_parts(added, None if rows is None or rows_before is None else rows - rows_before)
+
     origin = f"{location.identity} {table.metadata().id}"
-    return ForeignTable(location.url, str(table.version()), schema, rows, batches, parts, origin)
+    opened = ForeignTable(location.url, str(table.version()), schema, rows, batches, parts, origin, since=since)
+    return opened
+
+
+def _versions(location: SourceLocation) -> range:
+    """Return the versions from the first to the last file of the log; empty if it has none."""
+    names = [path.rpartition("/")[2] for path in SourceFolder(location).list_if_any("_delta_log")]
+    versions = {int(found[1]) for name in names if (found := _COMMIT.match(name))}
+    return range(min(versions), max(versions) + 1) if versions else range(0)
 
 
 def _check_log(location: SourceLocation) -> None:
     """Raise NotFoundError if there is no table, or not this version of it; the library's words for both are its own."""
-    names = [path.rpartition("/")[2] for path in SourceFolder(location).list_if_any("_delta_log")]
-    versions = sorted({int(found[1]) for name in names if (found := _COMMIT.match(name))})
+    versions = _versions(location)
     if not versions:
         raise Code.SOURCE_NOT_FOUND(
             f"no table of Delta Lake at {location.url}: it has no _delta_log with a commit; a folder of Parquet files "
@@ -73,7 +94,7 @@ def _check_log(location: SourceLocation) -> None:
             name=location.url,
         )
     number = location.number()
-    if number is not None and not versions[0] <= number <= versions[-1]:
+    if number is not None and number not in versions:
         raise Code.SOURCE_NOT_FOUND(
             f"{location.url} has no version {number}; there are {versions[0]} to {versions[-1]}", name=location.url
         )
@@ -95,10 +116,22 @@ def _translated(location: SourceLocation, error: BaseException) -> Error:
     )
 
 
-def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list[FilePart]:
+def _unread_features(table: Any) -> set[str]:
+    """Return the features of the table with which its files cannot be read one by one."""
     features = set(table.protocol().reader_features or ())
     mapping = (table.metadata().configuration or {}).get("delta.columnMapping.mode", "none") != "none"
-    if unread := {"columnMapping"} if mapping else features - _READ_FEATURES:
+    return {"columnMapping"} if mapping else features - _READ_FEATURES
+
+
+def _files(table: Any) -> dict[str, _Vector | None]:
+    """Return the deletion vector of each file, by its path; None: all of its rows are there."""
+    hidden = _hidden_rows(table)
+    paths = [(action["path"], unquote(action["path"])) for action in pa.table(table.get_add_actions()).to_pylist()]
+    return {path: _vector_of(path, written, hidden) for written, path in paths}
+
+
+def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list[FilePart]:
+    if unread := _unread_features(table):
         raise Code.SOURCE_UNSUPPORTED(
             f"{location.url} has the feature {', '.join(sorted(unread))}, which tasks cannot read: leave out --spark "
             "and --in-process, or use `lakebed import --format delta` with Delta's package for Spark",
@@ -113,9 +146,8 @@ def _file_parts(table: Any, schema: pa.Schema, location: SourceLocation) -> list
                 f"{location.url} refers to {path}, a file outside of its folder: leave out --spark and --in-process",
                 source=location.url,
             )
-        ends = f"/{path}", f"/{action['path']}"
-        found = [vector for place, vector in hidden.get(path.rpartition("/")[2], ()) if place.endswith(ends)]
-        keep = partial(_undeleted_rows, vector=found[0]) if found else None
+        vector = _vector_of(path, action["path"], hidden)
+        keep = None if vector is None else partial(_undeleted_rows, vector=vector)
         part = ParquetPart(path, action.get("partition") or {}, keep)
         parts.append(FilePart(location, part, schema, action["size_bytes"]))
     return parts
@@ -134,6 +166,12 @@ def _hidden_rows(table: Any) -> dict[str, list[tuple[str, _Vector]]]:
             bits = np.packbits(counts.values.to_numpy(zero_copy_only=False)).tobytes()
             found.setdefault(place.rpartition("/")[2], []).append((place, (bits, len(counts.values))))
     return found
+
+
+def _vector_of(path: str, written: str, hidden: Mapping[str, Sequence[tuple[str, _Vector]]]) -> _Vector | None:
+    """Return the deletion vector of a file, whose URL ends with its path, or with that as the log has it written."""
+    ends = f"/{path}", f"/{written}"
+    return next((vector for url, vector in hidden.get(path.rpartition("/")[2], ()) if url.endswith(ends)), None)
 
 
 def _undeleted_rows(batch: pa.RecordBatch, position: int, vector: _Vector) -> pa.RecordBatch:

@@ -18,7 +18,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
@@ -27,6 +27,7 @@ import xxhash
 from lakebed.errors import Code, Error
 from lakebed.model import types
 from lakebed.model.foreign_errors import error_text, translate_errors
+from lakebed.model.state.migration_keys import MigrationKey
 from lakebed.storage.external import identity_of, open_external
 from lakebed.write.sources import FilePattern, files_below, without_own
 
@@ -59,7 +60,9 @@ class ForeignTable:
     ``batches`` are all of its rows; ``parts`` are the same rows divided for tasks.
 
     ``origin`` identifies the table at all of its versions, however its address is spelled. ``content`` identifies the
-    rows where the source has no versions.
+    rows where the source has no versions. ``since`` returns the rows that were added after a version, or None if others
+    were changed or removed since, or the source does not have that version any more. It is None itself if the source
+    cannot say which rows were added.
     """
 
     name: str
@@ -70,16 +73,21 @@ class ForeignTable:
     parts: Callable[[], Sequence[RowsPart]]
     origin: str
     content: str | None = None
+    since: Callable[[str], ForeignTable | None] | None = None
 
-    @property
-    def request_key(self) -> str:
-        """The key under which a migration of this version is committed, unless its caller gives a job id."""
-        return f"{self.request_prefix}{self.content or self.version}"
+    def key(self, job_id: str | None = None) -> MigrationKey:
+        """Return the key under which a migration of this version is committed."""
+        origin = xxhash.xxh3_128_hexdigest(self.origin.encode())
+        return MigrationKey(origin, str(self.content or self.version), job_id)
 
-    @property
-    def request_prefix(self) -> str:
-        """The part of the key that all versions of the source share."""
-        return f"migrate:{xxhash.xxh3_128_hexdigest(self.origin.encode())}:"
+    def with_parts(self, parts: Sequence[RowsPart], rows: int | None) -> ForeignTable:
+        """Return the table with only the rows of some of its parts; ``rows`` is their number by its metadata."""
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for part in parts:
+                yield from part.batches()
+
+        return replace(self, rows=rows, batches=batches, parts=lambda: parts)
 
 
 @dataclass(frozen=True, slots=True)

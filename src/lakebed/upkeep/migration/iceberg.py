@@ -59,7 +59,29 @@ def open_iceberg(location: SourceLocation) -> ForeignTable:
         with unsupported(location):
             return [IcebergPart(table.metadata, table.io, scan.projection(), task) for task in scan.plan_files()]
 
-    return ForeignTable(location.url, version, schema, rows, batches, parts, str(table.metadata.table_uuid))
+    def since(before: str) -> ForeignTable | None:
+        with unsupported(location):
+            old = table.scan(snapshot_id=int(before)) if before.isdecimal() else None
+            if old is None or old.snapshot() is None:
+                return None
+            files_before, rows_before = _files(old), old.count()
+            if not files_before <= _files(scan):
+                return None
+        added = [part for part in parts() if _file(part.task) not in files_before]
+        return opened.with_parts(added, rows - rows_before)
+
+    origin = str(table.metadata.table_uuid)
+    opened = ForeignTable(location.url, version, schema, rows, batches, parts, origin, since=since)
+    return opened
+
+
+def _files(scan: Any) -> set[tuple[str, frozenset[str]]]:
+    return {_file(task) for task in scan.plan_files()}
+
+
+def _file(task: Any) -> tuple[str, frozenset[str]]:
+    """Return a data file and the files of deletes that apply to it."""
+    return task.file.file_path, frozenset(one.file_path for one in task.delete_files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,12 @@ at its end if the number of rows differs from the source's metadata, so that a p
 :mod:`lakebed.jobs.bulk_import.migration` does the same by tasks, with :meth:`Selection.conformer` and
 :func:`check_count`.
 
-Core types: :class:`Selection`, :class:`MigrationReport`. Errors: those of a write; ROWS_LOST if the numbers differ.
+A version of a source is added once. Of a later one only the rows that are new are added, where the source can say which
+they are; else it is refused, since rows would be there twice, or replace what was written since.
+
+Core types: :class:`MigrationPlan`, :class:`Selection`, :class:`MigrationReport`.
+
+Errors: those of a write; ROWS_LOST if the numbers differ; SOURCE_DUPLICATE if it is not known which rows are new.
 """
 
 from __future__ import annotations
@@ -19,8 +24,9 @@ import pyarrow as pa
 
 from lakebed.errors import Code
 from lakebed.files.parquet.sizes import BATCH_BYTES, slice_rows
+from lakebed.model.checks import check_request_key
 from lakebed.model.reports import WorkReport
-from lakebed.model.state.time_travel import committed_at
+from lakebed.model.state.migration_keys import migrated_as, versions_migrated
 from lakebed.model.state.transactions.schema_growth import with_fields
 from lakebed.model.wording import count_text
 from lakebed.upkeep.migration.delta import open_delta
@@ -49,38 +55,73 @@ SYSTEMS: Mapping[str, Callable[[SourceLocation], ForeignTable]] = {
 }
 
 
-def request_key_of(state: TableState, source: ForeignTable, job_id: str | None) -> str:
-    """Return the key under which the migration is committed: the job id, else one of the source and its version, so
-    that a repeat adds nothing.
-
-    Raises UsageError if another version of the source was migrated without a job id, and the table would keep the rows
-    of both.
+@dataclass(frozen=True, slots=True)
+class MigrationPlan:
+    """The rows to add, and the request key of their commit. ``done`` is the version of the table that has them already.
+    ``since`` is the version of the source whose rows the table has, if only later ones are added.
     """
+
+    source: ForeignTable
+    request_key: str
+    done: int | None = None
+    since: str | None = None
+
+
+def check_again(job_id: str | None, *, again: bool) -> None:
+    """Raise UsageError for ``again`` without a job id: a repeat of the call would add the rows once more."""
+    if again and job_id is None:
+        raise Code.ARGUMENTS_CONFLICT("--again needs --job-id, by which a repeat adds nothing")
+
+
+def plan(state: TableState, source: ForeignTable, job_id: str | None, *, again: bool = False) -> MigrationPlan:
+    """Return which rows of the source to add: all of them, or those since the version that was migrated last.
+
+    A version is taken once, with a job id or without. With ``again`` all rows are added whatever was migrated before,
+    once for the job id.
+
+    Raises UsageError if an earlier version was migrated, and the source cannot say which rows are new.
+    """
+    check_again(job_id, again=again)
+    key = source.key(job_id)
+    done = None
     if job_id is not None:
-        return job_id
-    keeps_one_row = state.merge.kept is not None
-    if keeps_one_row or state.answered(source.request_key) is not None:
-        return source.request_key
-    for key, answer in state.requests.items():
-        if key.startswith(source.request_prefix):
-            before = key.removeprefix(source.request_prefix)
-            changed = (
-                f"{source.name} was migrated at version {answer.version} of the table, and its files have changed since"
-                if source.version is None
-                else f"version {before} of {source.name} was migrated at version {answer.version} of the table, and "
-                f"this is version {source.version}"
-            )
-            raise Code.SOURCE_DUPLICATE(
-                f"{changed}: the rows of both would be there twice. Write what is new by `lakebed write`, migrate to "
-                "another table, or add all rows nonetheless with a job id of your own (--job-id)",
-                name=source.name,
-            )
-    return source.request_key
+        for text in (job_id, key.text):
+            check_request_key("job_id", text)
+        done = state.answered(job_id) or migrated_as(state, job_id)
+    taken = versions_migrated(state, key.origin)
+    if done is None and not again:
+        done = taken.get(key.version)
+    if done is not None or again or not taken:
+        return MigrationPlan(source, key.text, done)
+    before, here = [*taken.items()][-1]
+    added = None if source.since is None else source.since(before)
+    if added is None:
+        raise Code.SOURCE_DUPLICATE(_refusal(state, source, before, here), name=source.name)
+    return MigrationPlan(added, key.text, since=before)
+
+
+def _refusal(state: TableState, source: ForeignTable, before: str, here: int) -> str:
+    if source.version is None:
+        said = f"{source.name} was migrated at version {here} of the table, and its files have changed since"
+    else:
+        said = f"version {before} of {source.name} was migrated at version {here} of the table"
+        which = f"and version {source.version}"
+        if source.since is None:
+            said += f", {which} does not say which of its rows are new"
+        else:
+            said += f", {which} also changes or removes rows, or moves them to other files"
+    harm = "replaces rows with equal keys" if state.merge.kept is not None else "adds rows that are there a second time"
+    return (
+        f"{said}. Write what is new by `lakebed write`, or migrate to another table; --again with a --job-id takes all "
+        f"rows, which {harm}"
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport(WorkReport):
-    """The result of a migration. ``rows_expected`` is None if the source has no row count."""
+    """The result of a migration. ``rows_expected`` is None if the source has no row count. If the table had the
+    rows of an earlier version of the source, ``since_version``, only later ones were read.
+    """
 
     table: str
     version: int | None
@@ -89,15 +130,17 @@ class MigrationReport(WorkReport):
     rows_read: int
     rows_expected: int | None
     repeated: bool = False
+    since_version: str | None = None
 
     @property
     def summary(self) -> str:
         """The result as a sentence."""
         if self.repeated:
-            return f"migrated before, at version {self.version}; nothing was added. Another job id adds the rows again"
+            return f"migrated before, at version {self.version}; nothing was added"
         counted = "as many as the source says" if self.rows_expected is not None else "the source has no exact count"
         of = "" if self.source_version is None else f", of version {self.source_version} there"
-        return f"{count_text(self.rows_read, 'row')} migrated{of}; {counted}"
+        added = "" if self.since_version is None else f", those since version {self.since_version}"
+        return f"{count_text(self.rows_read, 'row')} migrated{of}{added}; {counted}"
 
     @property
     def done(self) -> tuple[int, None]:
@@ -125,12 +168,11 @@ class Selection:
         return pa.schema([one for one in source.schema if one.name not in taken])
 
 
-def repeated_report(table: Table, state: TableState, source: ForeignTable, request_key: str) -> MigrationReport | None:
-    """Return the report of a migration that was committed before; None: it was not."""
-    first = committed_at(state, "job_id", request_key)
-    if first is None:
-        return None
-    return MigrationReport(table.name, first, source.name, source.version, 0, source.rows, repeated=True)
+def report_of(table: Table, planned: MigrationPlan, version: int, read: int, *, repeated: bool) -> MigrationReport:
+    """Return the report of a migration that was committed at the version, now or before."""
+    source = planned.source
+    rows = (0 if repeated else read), source.rows
+    return MigrationReport(table.name, version, source.name, source.version, *rows, repeated, planned.since)
 
 
 def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
@@ -144,19 +186,16 @@ def check_count(source: ForeignTable, rows: int, *, table: Table) -> None:
 
 
 def migrate(
-    table: Table, source: ForeignTable, chosen: Selection, job_id: str | None, progress: Callable[[int], None]
+    table: Table, planned: MigrationPlan, chosen: Selection, progress: Callable[[int, int | None], None]
 ) -> MigrationReport:
-    """Add all rows of the source, in one commit; a repeat with the same job id adds nothing, nor one of the same
-    version without a job id.
+    """Add the rows of a plan, in one commit. ``progress`` is given the rows so far, and those in total if known.
 
-    Raises as :meth:`lakebed.table.table.Table.write` and :func:`request_key_of`, and SchemaMismatchError for columns
-    that do not fit.
+    Raises as :meth:`lakebed.table.table.Table.write`, and SchemaMismatchError for columns that do not fit.
     """
+    if planned.done is not None:
+        return report_of(table, planned, planned.done, 0, repeated=True)
     read = 0
-    state, settings = table.state(), table.settings_in_force()
-    request_key = request_key_of(state, source, job_id)
-    if (repeated := repeated_report(table, state, source, request_key)) is not None:
-        return repeated
+    source, state, settings = planned.source, table.state(), table.settings_in_force()
     growth, schema = Growth.of(state, settings), table.schema
     if growth is not None:
         schema = with_fields(schema, growth.fields(schema, [(source.name, chosen.new_columns(source))], ()))
@@ -171,10 +210,8 @@ def migrate(
             for part in slice_rows(plain(batch), BATCH_BYTES):
                 yield encoder.conform(part, source.name, rows_before=read)
                 read += part.num_rows
-                progress(read)
+                progress(read, source.rows)
         check_count(source, read, table=table)
 
-    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(request_key))
-    return MigrationReport(
-        table.name, added.version, source.name, source.version, read, source.rows, repeated=added.repeated
-    )
+    added = add(table, pa.RecordBatchReader.from_batches(encoder.schema.arrow, rows()), Write(planned.request_key))
+    return report_of(table, planned, added.version, read, repeated=added.repeated)
