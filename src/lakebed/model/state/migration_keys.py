@@ -8,9 +8,10 @@ Core types: :class:`MigrationKey`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from lakebed.model.state.table_state import TableState
@@ -18,8 +19,7 @@ if TYPE_CHECKING:
 _KIND = "migrate"
 
 
-@dataclass(frozen=True, slots=True)
-class MigrationKey:
+class MigrationKey(Struct, frozen=True):
     """``origin`` identifies the source at all of its versions, ``version`` the rows that were migrated."""
 
     origin: str

@@ -96,11 +96,11 @@ def plan(state: TableState, source: ForeignTable, job_id: str | None, *, again: 
     before, here = [*taken.items()][-1]
     added = None if source.since is None else source.since(before)
     if added is None:
-        raise Code.SOURCE_DUPLICATE(_refusal(state, source, before, here), name=source.name)
+        raise Code.SOURCE_DUPLICATE(_why_not_migrated(state, source, before, here), name=source.name)
     return MigrationPlan(added, key.text, since=before)
 
 
-def _refusal(state: TableState, source: ForeignTable, before: str, here: int) -> str:
+def _why_not_migrated(state: TableState, source: ForeignTable, before: str, here: int) -> str:
     if source.version is None:
         said = f"{source.name} was migrated at version {here} of the table, and its files have changed since"
     else:
