@@ -3,11 +3,15 @@
 What needs no Spark to be seen is in tests/processes/spark/test_datasource.py.
 """
 
+import re
+from functools import partial
+
 import pyarrow as pa
 import pytest
 
 import lakebed
 from lakebed import KeyRange, Latest, Schema
+from tests.pages import ROOT
 from tests.soaked import few
 from tests.spark.cases import SCHEMA, assert_holds, multiset, pushes_filters, rows
 
@@ -101,6 +105,51 @@ def test_no_folder_name_changes_what_spark_reads_and_writes(spark, tmp_path, nam
     assert sorted(map(tuple, read.collect())) == [(1, "us"), (2, "x"), (5, "five")]
 
 
+def frames(spark, lake):
+    """What the table of Spark's own errors calls what was done, by the beginning of its cell, as calls."""
+    frame = spark.createDataFrame(rows(1, 3))
+    write = frame.write.format("lakebed").options(instance=lake.url, table="t")
+    sql = partial(partial, spark.sql)
+    return {
+        "``SELECT": [sql(f"SELECT * FROM lakebed.`{lake.url}`")],
+        "`read.table": [lambda: spark.read.table("flights"), lambda: frame.write.insertInto("flights")],
+        "`VERSION AS OF`": [sql("SELECT * FROM held VERSION AS OF 1")],
+        "`save()`": [write.save],
+        "`MERGE INTO`": [
+            sql("MERGE INTO held USING held AS s ON held.k = s.k WHEN MATCHED THEN DELETE"),
+            sql("UPDATE held SET v = 1"),
+            sql("DELETE FROM held"),
+        ],
+        "`partitionBy`": [
+            lambda: write.mode("append").partitionBy("k").save(),
+            lambda: write.mode("append").bucketBy(2, "k").save(),
+            lambda: write.mode("append").bucketBy(2, "k").sortBy("k").save(),
+        ],
+        "the statements": [sql("OPTIMIZE held"), sql("VACUUM held"), sql("RESTORE held TO VERSION AS OF 1")],
+        "`CALL": [sql("CALL system.rewrite_data_files('held')")],
+        "`format": [lambda: frame.write.format("lakebed_2").save()],
+    }
+
+
+def test_the_page_has_the_words_of_each_error_that_is_sparks_own(spark, lake, table):
+    load(spark, lake).createOrReplaceTempView("held")
+    section = (ROOT / "docs/spark.md").read_text("utf-8").partition("| Spark says |")[2].partition("\n\n")[0]
+    cells = [line.strip("| ").split(" | ") for line in section.splitlines()[2:]]
+    calls = frames(spark, lake)
+    assert len(cells) == len(calls)
+    for said, after, _ in cells:
+        (made,) = (calls[begin] for begin in calls if after.startswith(begin))
+        parts = re.findall("`(.*?)`", said)
+        for call, number in zip(made, range(len(made)), strict=True):
+            with pytest.raises(Exception, match=r"\w") as caught:
+                call()
+            text = str(caught.value).replace("lakebed_2", "lakebed")
+            # A row with one phrase has the same one for all of its calls.
+            phrase = parts[min(number, len(parts) - 1)]
+            assert all(piece in text for piece in phrase.split("…")), (phrase, text[:300])
+    spark.catalog.dropTempView("held")
+
+
 def test_what_spark_cannot_do_says_what_can_be_done(spark, lake, table):
     options = f"OPTIONS (instance '{lake.url}', table 't')"
     with pytest.raises(Exception, match="CREATE TEMPORARY VIEW name USING lakebed"):
@@ -110,6 +159,12 @@ def test_what_spark_cannot_do_says_what_can_be_done(spark, lake, table):
     frame = spark.createDataFrame(rows(1, 3))
     with pytest.raises(Exception, match="instead of saveAsTable"):
         frame.write.format("lakebed").saveAsTable("y")
+    # With the option it adds the rows, and leaves a name: an error says how to be rid of it, and no rows go with it.
+    frame.write.format("lakebed").options(instance=lake.url, table="t").saveAsTable("y")
+    with pytest.raises(Exception, match="DROP TABLE it"):
+        spark.table("y").collect()
+    spark.sql("DROP TABLE y")
+    assert table.count().rows == 3
     texts = frame.withColumn(SCHEMA.names[0], frame[SCHEMA.names[0]].cast("binary"))
     with pytest.raises(Exception) as caught:
         texts.write.format("lakebed").mode("append").options(instance=lake.url, table="t").save()

@@ -264,7 +264,9 @@ class Options:
         if not name:
             raise Code.ARGUMENT_MISSING(
                 "no table was given: set the option table to the name of one that exists. Spark does not make one: "
-                "instead of saveAsTable and CREATE TABLE … AS, create it with create_table of the instance, and save()"
+                "instead of saveAsTable and CREATE TABLE … AS, create it with create_table of the instance, and "
+                "save(). A name that saveAsTable left in Spark's catalog has no options: DROP TABLE it, which takes no "
+                "rows from the table"
             )
         via = self.given.get("commit_via") or os.environ.get(COMMIT_VIA_VARIABLE) or None
         # Of other clients of a service as well, so the variable may be set without.
