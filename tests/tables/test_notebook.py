@@ -1,5 +1,6 @@
 """What notebooks show: figures, pictures and fields, escaped, from states alone."""
 
+import pickle
 import xml.etree.ElementTree as ET
 
 import numpy as np
@@ -118,6 +119,25 @@ def test_rows_that_were_not_read_say_so_with_their_columns_and_how_to_read_them(
         assert "not read yet" not in repr(rows) + rows._repr_html_()
         rows.close()
         assert "closed" in repr(rows)
+
+
+def test_the_first_rows_are_printed_as_a_table_and_are_an_arrow_table_otherwise(lake):
+    table = lake.create_table("printed", Schema({"k": "string"}, {}, {"n": "int64", "note": "string"}))
+    rows = pa.table({"k": ["a", "b", "北京"], "n": [1, None, 3000], "note": ["x\ny", "z" * 90, None]})
+    table.write(rows)
+    end = "z" * 19
+    printed = f"k        n  note\na        1  x\\ny\nb        -  {end}z…{end}\n北京  3000  -\n(3 rows)"
+    for head in (table.head(), table.snapshot().head(), table.scan().head(), lake.sql("SELECT * FROM printed").head()):
+        assert str(head) == repr(head) == printed
+        assert head.to_arrow().sort_by("k") == rows.cast(head.schema)
+        assert pa.table(head) == head.to_arrow()
+        assert (len(head), head.num_rows, head["k"].to_pylist()) == (3, 3, ["a", "b", "北京"])
+        assert head == pickle.loads(pickle.dumps(head))
+        assert (head == table.head(1), head == "k") == (False, False)
+        assert "<th" in head._repr_html_()
+    assert str(table.head(0)) == "k  n  note\n(0 rows)"
+    with pytest.raises(AttributeError, match="colum"):
+        _ = table.head().colum
 
 
 def test_a_count_that_is_an_estimate_is_no_length():

@@ -26,6 +26,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code, Error
 from lakebed.model.json_values import encode_rows, json_bytes, json_text, plain
+from lakebed.model.text_cells import CUT, cells, padded, shorten
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
@@ -128,7 +129,6 @@ def _column(values: list[Any]) -> pa.Array:
 
 
 GAP = 2
-CUT = "…"
 NARROWEST = 12
 """A cell that is cut has at least this many characters; a column that is narrower by itself is never cut."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", re.ASCII)
@@ -173,31 +173,6 @@ def fit(widths: Sequence[int], width: int, whole: Collection[int] = ()) -> list[
 def _row_width(widths: Sequence[int], columns: int) -> int:
     """Return the width of a row of these columns, with the mark of those that are left out of ``columns``."""
     return sum(widths) + GAP * (len(widths) - 1) + (len(widths) < columns) * (GAP + len(CUT))
-
-
-def cells(text: str) -> int:
-    """Return how many columns of a terminal the text takes; East Asian characters and emoji take two."""
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
-
-    return cell_len(text)
-
-
-def shorten(text: str, width: int) -> str:
-    """Return the text, or its beginning and an ellipsis; of one word, as names, paths and ids are, both ends."""
-    if cells(text) <= width:
-        return text
-    tail = "" if " " in text else text[len(text) - (width - 1) // 2 :]
-    while cells(text) + cells(tail) >= width and text:
-        text = text[: max(0, min(width - 1 - len(tail), len(text) - 1))]
-    return text + CUT + tail
-
-
-def padded(text: str, width: int, *, right: bool) -> str:
-    """Return the text with blanks up to the width, to the right of it or to the left."""
-    blanks = " " * (width - cells(text))
-    return blanks + text if right else text + blanks
 
 
 NULL = "-"

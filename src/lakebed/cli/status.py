@@ -18,10 +18,11 @@ from lakebed.cli import completions
 from lakebed.cli.grammar import command
 from lakebed.cli.invocation import TOKEN_VARIABLE, Invocation
 from lakebed.cli.jobs import ID_CHARS, SERVICE_VARIABLE, outcome_text
-from lakebed.cli.render import TextColumns, columns, shorten
+from lakebed.cli.render import TextColumns, columns
 from lakebed.errors import Error
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import plain
+from lakebed.model.text_cells import shorten
 from lakebed.model.wording import count_text, size_text
 from lakebed.server.service.status import ReadRates
 from lakebed.server.service.store_status import next_steps, status

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakebed.errors import Code
 from lakebed.model.checks import check_whole_number, shown
+from lakebed.model.first_rows import FirstRows
 from lakebed.model.foreign_errors import optional_imports
 
 if TYPE_CHECKING:
@@ -57,8 +58,9 @@ class Frames:
         """The names of the columns, in order."""
         return list(self.schema.names)
 
-    def head(self, rows: int = 5) -> pa.Table:
-        """Return the next rows, at most ``rows`` of them, and close the stream: no other row is read.
+    def head(self, rows: int = 5) -> FirstRows:
+        """Return the next rows, at most ``rows`` of them, as a table that shows itself, and close the stream: no other
+        row is read.
 
         Raises UsageError for a negative number.
         """
@@ -75,7 +77,7 @@ class Frames:
             pass
         finally:
             self.close()
-        return pa.Table.from_batches(batches, self.schema)
+        return FirstRows(pa.Table.from_batches(batches, self.schema))
 
     def __repr__(self) -> str:
         named = ", ".join(f"{field.name} {field.type}" for field in self.schema)
@@ -111,14 +113,14 @@ class Frames:
             )
         rows = self.read_all()
         with optional_imports():
-            return _pandas_frame(rows, dtype_backend)
+            return pandas_frame(rows, dtype_backend)
 
     def to_polars(self) -> pl.DataFrame:
         """Return the remaining rows as a Polars frame. Raises UsageError if Polars is not installed."""
         return polars_frame(self.read_all())
 
 
-def _pandas_frame(rows: pa.Table, dtype_backend: str | None) -> pd.DataFrame:
+def pandas_frame(rows: pa.Table, dtype_backend: str | None) -> pd.DataFrame:
     """Return Arrow rows as a pandas frame. Raises UsageError for a value that Python's types cannot represent."""
     import pandas as pd
     import pyarrow as pa

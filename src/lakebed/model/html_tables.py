@@ -40,7 +40,7 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> str:
 
 def grid(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Return a table with a heading; columns of numbers and their headings are right-aligned."""
-    numeric = [bool(rows) and all(_is_number(row[place]) for row in rows) for place in range(len(names))]
+    numeric = [bool(rows) and all(is_number(row[place]) for row in rows) for place in range(len(names))]
     head = "".join(
         f'<th scope="col"{_CLASS if right else ""}>{text(name)}</th>'
         for name, right in zip(names, numeric, strict=True)
@@ -70,9 +70,10 @@ class FactsView:
 _CLASS = ' class="n"'
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
+    """Return whether a cell goes to the right: numbers do, and missing values beside them."""
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
 
 
 def _cell(tag: str, value: Any) -> str:
-    return f"<{tag}{_CLASS if _is_number(value) else ''}>{text(value)}</{tag}>"
+    return f"<{tag}{_CLASS if is_number(value) else ''}>{text(value)}</{tag}>"

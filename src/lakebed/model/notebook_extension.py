@@ -35,9 +35,13 @@ def rows_view(rows: pa.Table) -> str:
     """Return the first rows as HTML, and how many there are."""
     shown = rows.slice(0, ROWS_MAX)
     first = f", the first {ROWS_MAX}" if rows.num_rows > ROWS_MAX else ""
-    values = [[_python_value(one) for one in column] for column in shown.columns]
     title = f"Rows: {rows.num_rows:,}{first}"
-    return view(title, grid(rows.column_names, list(zip(*values, strict=True))))
+    return view(title, grid(rows.column_names, list(zip(*cell_values(shown), strict=True))))
+
+
+def cell_values(rows: pa.Table) -> list[list[Any]]:
+    """Return the values of each column as a person reads them."""
+    return [[_python_value(one) for one in column] for column in rows.columns]
 
 
 def _python_value(scalar: pa.Scalar) -> Any:

@@ -14,7 +14,8 @@ import pytest
 
 from lakebed.cli import main
 from lakebed.cli.pager import paged
-from lakebed.cli.render import cells, fit, shorten
+from lakebed.cli.render import fit
+from lakebed.model.text_cells import cells, shorten
 from lakebed.storage import telemetry
 from tests.tables.cli.conftest import Cli
 from tests.terminals import Terminal

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from lakebed.errors import Code
+from lakebed.model.first_rows import FirstRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -178,12 +179,14 @@ class TableHandle(ABC, Generic[Rows_co]):
         """The names of the fields, in order, as in a frame."""
         return list(self.schema.names)
 
-    def head(self, rows: int = 5) -> pa.Table:
-        """Return the first rows in key order, at most ``rows`` of them. Raises UsageError for a negative number."""
+    def head(self, rows: int = 5) -> FirstRows:
+        """Return the first rows in key order, at most ``rows`` of them, as a table that shows itself.
+
+        Raises UsageError for a negative number.
+        """
         scanned: Any = self.scan(limit=rows)
         with scanned as found:
-            table: pa.Table = found.read_all()
-        return table
+            return FirstRows(found.read_all())
 
     def __len__(self) -> int:
         """Return the number of rows, where :meth:`count` knows it exactly without a merge. Raises UsageError."""
