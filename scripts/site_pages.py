@@ -1,5 +1,5 @@
-"""A hook of MkDocs that adds pages from outside ``docs/``: README.md as the first page, other pages, those of the
-packages in integrations/, and the examples.
+"""A hook of MkDocs that makes the navigation, and adds pages from outside ``docs/``: README.md as the first page, other
+pages, those of the packages in integrations/, and the examples.
 
 Links between these and the pages in ``docs/`` are rewritten to their places on the site.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mkdocs.structure.files import File, Files
 
-from lakebed.cli.manual import RECORDS
+from lakebed.cli.manual import RECORDS, contents
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -20,6 +20,20 @@ if TYPE_CHECKING:
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
 EXAMPLES = "examples"
 INTEGRATIONS = "integrations"
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Make the navigation: the pages in the order in which `lakebed docs` lists them, and those from elsewhere."""
+    root = Path(config.config_file_path).parent
+    sections: dict[str, list[str]] = {}
+    for page, section in contents(Path(config.docs_dir)).items():
+        sections.setdefault(section, []).append(f"{page}.md")
+    *first, inside = sections
+    sections[inside] += [PAGES["CONTRIBUTING.md"], PAGES["CHANGELOG.md"]]
+    others = [f"{INTEGRATIONS}/{path.parent.name}.md" for path in sorted((root / INTEGRATIONS).glob("*/README.md"))]
+    nav = [PAGES["README.md"], *({name: sections[name]} for name in first), {"Other programs": others}]
+    config.nav = [*nav, {inside: sections[inside]}]
+    return config
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

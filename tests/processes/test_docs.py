@@ -18,6 +18,7 @@ import lakebed
 import lakebed.spark
 from lakebed import Pipeline
 from lakebed.cli import main
+from lakebed.cli.manual import contents
 from lakebed.cli.reference import every_command
 from lakebed.cli.run import exit_code
 from lakebed.errors import Code, Error
@@ -311,10 +312,20 @@ def test_links_lead_from_the_first_page_to_every_page():
     assert sorted(every - reached - {"SECURITY.md"}) == []
 
 
+GUIDES = {"Design tables", "Move data", "Read", "Run"}
+
+
+def test_each_page_is_in_the_contents_once_beginning_with_the_tutorial():
+    lines = [line.strip() for line in (DOCS / "contents.txt").read_text("utf-8").splitlines() if line.startswith(" ")]
+    every = {path.relative_to(DOCS).with_suffix("").as_posix() for path in DOCS.rglob("*.md")}
+    assert sorted(lines) == sorted(name for name in every if not name.startswith("decisions/0"))
+    assert lines[0] == "tutorial"
+    assert {*contents(DOCS).values()} > GUIDES
+
+
 def test_each_guide_ends_with_a_next_step():
     """So that the pages are a path, and not a heap."""
-    how_to = (pages.ROOT / "mkdocs.yml").read_text("utf-8").partition("- How to:")[2].partition("- Reference:")[0]
-    guides = re.findall(r"^ +- ([a-z-]+\.md)$", how_to, re.MULTILINE)
+    guides = [f"{page}.md" for page, section in contents(DOCS).items() if section in GUIDES]
     assert len(guides) > 30
     ends = {page: (DOCS / page).read_text("utf-8").rstrip().rpartition("\n\n")[2] for page in guides}
     assert [page for page, end in ends.items() if not (end.startswith("**Next:** ") and RELATIVE.search(end))] == []

@@ -1,7 +1,8 @@
 """``lakebed docs``: lists, searches and prints the pages of the documentation, which are part of the package.
 
-Records are left out of the list and the search, and printed by name: decisions and figures, which pages refer to, and
-which say how Lakebed came to be rather than how it is used.
+The list is a path: ``contents.txt`` has the order of the pages, in sections, for the site as well. Records are left out
+of the list and the search, and printed by name: decisions and figures, which pages refer to, and which say how Lakebed
+came to be rather than how it is used.
 
 Errors: UsageError for a page that there is not. Source: docs/.
 """
@@ -22,7 +23,7 @@ from lakebed.errors import Code
 from lakebed.model.wording import count_text, did_you_mean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from lakebed.cli.invocation import Invocation
 
@@ -53,7 +54,8 @@ def docs(cli: Invocation, *, page: str | None, search: str | None) -> None:
         raise Code.ARGUMENTS_CONFLICT("give a page, or --search with words, not both")
     folder = pages_folder()
     pages = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.md"))}
-    listed = {name: path for name, path in pages.items() if not RECORDS.fullmatch(name)}
+    sections = contents(folder)
+    listed = {name: pages[name] for name in sections if not RECORDS.fullmatch(name)}
     text = None
     if page is not None:
         name = page.removeprefix("docs/").partition("#")[0].removesuffix(".md")
@@ -66,7 +68,7 @@ def docs(cli: Invocation, *, page: str | None, search: str | None) -> None:
     found = None if search is None else places(search, listed)
     document = {
         "folder": str(folder),
-        "pages": [{"page": name, "title": title} for name, title in titles],
+        "pages": [{"page": name, "title": title, "section": sections.get(name)} for name, title in titles],
         "found": found,
         "text": text,
     }
@@ -78,8 +80,29 @@ def docs(cli: Invocation, *, page: str | None, search: str | None) -> None:
     elif text is not None:
         cli.out.document(document, [text.rstrip("\n")])
     else:
-        cli.out.document(document, [TextColumns(("page", "title"), titles)])
+        rows = [(sections[name] if first else "", name, title) for first, name, title in _with_first(titles, sections)]
+        cli.out.document(document, [TextColumns(("section", "page", "title"), rows)])
         cli.out.note("begin with `lakebed docs tutorial`; --search WORDS finds a section")
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the section of each page, in the order in which they are read."""
+    found: dict[str, str] = {}
+    section = ""
+    for line in (folder / "contents.txt").read_text("utf-8").splitlines():
+        if line.startswith(" "):
+            found[line.strip()] = section
+        else:
+            section = line
+    return found
+
+
+def _with_first(titles: Sequence[tuple[str, str]], sections: Mapping[str, str]) -> Iterator[tuple[bool, str, str]]:
+    """Return the pages with their titles, and whether each is the first of its section."""
+    before = None
+    for name, title in titles:
+        yield sections[name] != before, name, title
+        before = sections[name]
 
 
 def _meant(name: str, listed: Mapping[str, Path]) -> str:

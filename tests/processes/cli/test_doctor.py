@@ -13,6 +13,7 @@ import pytest
 
 from lakebed import clock
 from lakebed.cli.doctor import Need, _clock_check, package_checks
+from lakebed.cli.manual import pages_folder, places
 from lakebed.errors import Code
 from lakebed.storage import LocalStorage, connect
 from lakebed.testing.faults import CountingStorage
@@ -144,48 +145,41 @@ def test_records_are_not_listed_and_are_printed_by_name(cli: Cli) -> None:
     assert cli("docs", "performance/figures").code == 0
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "MERGE",
-        "OPTIMIZE",
-        "Z-order",
-        "VACUUM",
-        "RESTORE",
-        "clone",
-        "branch",
-        "CDF",
-        "CDC",
-        "constraint",
-        "default value",
-        "partition evolution",
-        "row-level security",
-        "compaction",
-        "coprocessor",
-        "iterator",
-        "tombstone",
-        "upsert",
-        "time travel",
-        "deletion vector",
-        "liquid clustering",
-        "expire_snapshots",
-        "region",
-        "column family",
-        "salting",
-        "copy-on-write",
-        "merge-on-read",
-        "metastore",
-        "TTL",
-        "bloom filter",
-        "savepoint",
-        "hidden partitioning",
-    ],
-)
-def test_a_word_of_another_system_is_found(cli: Cli, word: str) -> None:
-    """The page for users of other systems answers it, so it is found by the search."""
-    found = json.loads(cli("--json", "docs", "--search", word).out)["found"]
-    assert "words" in {place["page"] for place in found}
-    assert all(word.split(maxsplit=1)[0].lower() in f"{place['section']} {place['text']}".lower() for place in found)
+WORDS = {
+    "Delta Lake": "MERGE, OPTIMIZE, Z-order, VACUUM, RESTORE, clone, CDF, constraint, default value, time travel, "
+    "deletion vector, liquid clustering, schema evolution, column mapping, generated column, transaction log, "
+    "checkpoint, DESCRIBE HISTORY, row-level security, upsert",
+    "Iceberg": "branch, tag, snapshot, manifest, partition evolution, hidden partitioning, expire_snapshots, "
+    "rewrite_data_files, remove_orphan_files, rollback_to_snapshot, metastore, merge-on-read, copy-on-write",
+    "Hudi": "CDC, compaction, clustering, cleaner, savepoint, timeline, instant, precombine, bucket, record index",
+    "HBase": "tombstone, coprocessor, region, pre-split, column family, TTL, salting, memstore, flush, WAL, HFile, "
+    "major compaction, bulk load, checkAndPut, bloom filter",
+    "Sleeper": "iterator, leaf partition, split, compaction job, ingest batcher, state store",
+    "IceDB": "merge, tombstone cleanup, format function",
+}
+"""Words of each system that its users look for."""
+
+
+@pytest.mark.parametrize(("system", "word"), [(of, word) for of, words in WORDS.items() for word in words.split(", ")])
+def test_a_word_of_another_system_is_answered_listed_and_found(system: str, word: str) -> None:
+    """Its row on the page for users of other systems names the system, and the glossary has it."""
+    listed = {path.stem: path for path in pages_folder().glob("*.md")}
+    first = re.compile(rf"\b{re.escape(word)}".replace(r"\ ", ".?.?"), re.IGNORECASE)
+    rows = re.findall(r"^\| (.+?) \| (.+?) \| .+ \|$", listed["words"].read_text("utf-8"), re.MULTILINE)
+    of = [systems for words, systems in rows if first.search(words.replace("`", ""))]
+    assert any(systems == "all" or system.split(maxsplit=1)[0] in systems for systems in of), of
+    glossary = listed["glossary"].read_text("utf-8").partition("## Words of other systems")[2].replace("`", "")
+    assert first.search(" ".join(glossary.split()))
+    assert places(word, listed)[0].page == "words"
+
+
+def test_the_glossary_lists_the_words_of_the_page_for_users_of_other_systems() -> None:
+    page, glossary = ((pages_folder() / name).read_text("utf-8") for name in ("words.md", "glossary.md"))
+    sections = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    listed = {title: re.findall(r"^\| (.+?) \| ", body.partition("|---|")[2], re.MULTILINE) for title, body in sections}
+    assert min(map(len, listed.values())) > 5
+    items = re.findall(r"^\* \[(.+?)\]\(words\.md#\S+\): (.*?)\.$", glossary, re.MULTILINE | re.DOTALL)
+    assert {title: " ".join(words.split()).split("; ") for title, words in items} == listed
 
 
 def test_a_word_that_is_no_page_leads_to_the_search(cli: Cli) -> None:
