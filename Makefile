@@ -214,7 +214,7 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 	@python=$$(scripts/ensure-python) && { [ -x $(BIN)/pip ] || "$$python" -m venv .venv; }
 	@echo "Installing the locked packages into .venv (the first time takes some minutes, most of it for Spark)" >&2
 	@$(PIP) install --require-hashes --requirement requirements-build.lock
-	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements.lock
+	@$(BIN)/python scripts/install_locked.py requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
