@@ -76,7 +76,7 @@ class FirstRows:
 
         names = [printable(name) for name in self._rows.column_names]
         values = cell_values(self._rows)
-        columns = [[_cell(value) for value in column] for column in values]
+        columns = [[_printed_value(value) for value in column] for column in values]
         right = [bool(column) and all(map(is_number, column)) for column in values]
         widths = [max(map(cells, (name, *column))) for name, column in zip(names, columns, strict=True)]
         lines = [
@@ -91,6 +91,6 @@ class FirstRows:
         return rows_view(self._rows)
 
 
-def _cell(value: Any) -> str:
+def _printed_value(value: Any) -> str:
     """Return a value as a text on one line; null is a minus sign, as on the command line."""
     return "-" if value is None else shorten(printable(str(value)), CELL_WIDTH_MAX)
