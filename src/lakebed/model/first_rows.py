@@ -11,8 +11,6 @@ from lakebed.model.text_cells import cells, padded, shorten
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
 
 CELL_WIDTH_MAX = 40
@@ -35,13 +33,13 @@ class FirstRows:
         """Return the rows as an Arrow table."""
         return self._rows
 
-    def to_pandas(self, *, dtype_backend: str | None = None) -> pd.DataFrame:
+    def to_pandas(self, *, dtype_backend: str | None = None) -> Any:
         """Return the rows as a pandas frame, as :meth:`lakebed.model.frames.Frames.to_pandas`."""
         from lakebed.model.frames import pandas_frame
 
         return pandas_frame(self._rows, dtype_backend)
 
-    def to_polars(self) -> pl.DataFrame:
+    def to_polars(self) -> Any:
         """Return the rows as a Polars frame. Raises UsageError if Polars is not installed."""
         from lakebed.model.frames import polars_frame
 
@@ -63,7 +61,7 @@ class FirstRows:
         return self._rows[key]
 
     def __len__(self) -> int:
-        return self._rows.num_rows
+        return int(self._rows.num_rows)
 
     def __eq__(self, other: object) -> bool:
         return bool(self._rows == (other._rows if isinstance(other, FirstRows) else other))

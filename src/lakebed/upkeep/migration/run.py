@@ -168,7 +168,9 @@ class Selection:
         return pa.schema([one for one in source.schema if one.name not in taken])
 
 
-def report_of(table: Table, planned: MigrationPlan, version: int, read: int, *, repeated: bool) -> MigrationReport:
+def report_of(
+    table: Table, planned: MigrationPlan, version: int | None, read: int, *, repeated: bool
+) -> MigrationReport:
     """Return the report of a migration that was committed at the version, now or before."""
     source = planned.source
     rows = (0 if repeated else read), source.rows
