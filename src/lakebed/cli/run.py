@@ -22,7 +22,7 @@ from lakebed import errors
 from lakebed.cli.commands import COMPLETION_VARIABLE, LAKEBED, complete
 from lakebed.cli.interrupts import INTERRUPTED, ignore_interrupts
 from lakebed.cli.invocation import Invocation
-from lakebed.model.wording import nearest
+from lakebed.cli.suggestions import commands_meant, meant_text, options_meant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -184,113 +184,15 @@ def _prepare_streams() -> None:
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
 
 
-WORDS = {
-    "analyze": "status",
-    "append": "write",
-    "copy": "backup create",
-    "branch": "tag create",
-    "cat": "scan",
-    "changes": "tail",
-    "check": "verify",
-    "clean": "gc",
-    "clone": "backup create",
-    "cluster": "compact",
-    "describe": "table show",
-    "expire": "gc",
-    "find": "get",
-    "fsck": "verify",
-    "head": "scan",
-    "help": "--help",
-    "info": "status",
-    "insert": "write",
-    "inspect": "table show",
-    "list": "table list",
-    "load": "import",
-    "log": "history",
-    "ls": "table list",
-    "merge": "sql",
-    "new": "init",
-    "optimise": "compact",
-    "optimize": "compact",
-    "purge": "gc",
-    "put": "write",
-    "read": "scan",
-    "restore-backup": "backup restore",
-    "rollback": "restore",
-    "scrub": "verify",
-    "select": "sql",
-    "shell": "sql",
-    "show": "table show",
-    "snapshot": "backup create",
-    "snapshots": "history",
-    "start": "serve",
-    "stats": "status",
-    "tables": "table list",
-    "truncate": "remove",
-    "undo": "restore",
-    "update": "sql",
-    "upload": "write",
-    "upsert": "write",
-    "vacuum": "gc",
-    "version": "--version",
-    "versions": "history",
-    "watch": "tail",
-    "web": "serve",
-    "words": "docs words",
-    "zorder": "compact",
-}
-"""Words of other systems, and the command that does it here; docs/words.md has more of them."""
-_ACTIONS = {
-    "add": "create",
-    "delete": "drop",
-    "describe": "show",
-    "load": "restore",
-    "ls": "list",
-    "make": "create",
-    "new": "create",
-    "remove": "drop",
-    "rm": "drop",
-    "run": "create",
-    "take": "create",
-}
-"""Words for what a command of a group does, and its own."""
-_OPTIONS = {
-    "--as-of": "--at",
-    "--column": "--columns",
-    "--csv": "--format",
-    "--end": "--to",
-    "--fields": "--columns",
-    "--filter": "--where",
-    "--force": "--yes",
-    "--head": "--limit",
-    "--row-key": "--key",
-    "--lake": "--instance",
-    "--max": "--to",
-    "--min": "--from",
-    "--no-confirm": "--yes",
-    "--order": "--reverse",
-    "--output": "--format",
-    "--schema-file": "--schema",
-    "--select": "--columns",
-    "--source": "--from",
-    "--start": "--from",
-    "--tag": "--at",
-    "--url": "--instance",
-    "-n": "--limit",
-    "-y": "--yes",
-}
-"""Options of other systems, and the one that means it here, if the command has it."""
-
-
 def mistake_in(error: click.UsageError) -> str:
     """Return the message: what is wrong, with which word, and which words are meant."""
     match error:
         case click.NoSuchOption():
-            return f"no option {error.option_name!r}{_meant(_options_meant(error))}"
+            return f"no option {error.option_name!r}{meant_text(options_meant(error))}"
         case click.exceptions.NoSuchCommand():
             assert error.ctx is not None
             of = "" if error.ctx.parent is None else f" of `{error.ctx.command_path}`"
-            return f"no command {error.command_name!r}{of}{_meant(_commands_meant(error, error.ctx))}"
+            return f"no command {error.command_name!r}{of}{meant_text(commands_meant(error.command_name, error.ctx))}"
         case _:
             message = error.format_message().rstrip(".")
             # Not a first word in capitals, such as KEY.
@@ -319,46 +221,7 @@ def hints_of(error: click.UsageError) -> Iterator[str]:
 
 def _is_about(error: click.UsageError, param: click.Parameter) -> bool:
     if isinstance(error, click.NoSuchOption):
-        return bool({*_options_meant(error)} & {*param.opts})
+        return bool({*options_meant(error)} & {*param.opts})
     if isinstance(error, click.BadOptionUsage):
         return error.option_name in param.opts
     return isinstance(error, click.BadParameter) and error.param is param
-
-
-def _options_meant(error: click.NoSuchOption) -> list[str]:
-    if error.ctx is None:
-        return []
-    options = [name for param in error.ctx.command.params if isinstance(param, click.Option) for name in param.opts]
-    if (other := _OPTIONS.get(error.option_name, "")) in options:
-        return [other]
-    if not error.option_name.startswith("--"):
-        return []
-    # The minus signs would make any two options alike.
-    names = {name[2:]: name for name in options if name.startswith("--")}
-    return [names[word] for word in nearest(error.option_name[2:], names)]
-
-
-def _commands_meant(error: click.exceptions.NoSuchCommand, context: click.Context) -> list[str]:
-    """Return the commands of the group, or command lines from the root if only other groups have it."""
-    commands = _commands_in(context)
-    word = error.command_name
-    if context.parent is not None:
-        if word in _commands_in(context.find_root()):
-            return [f"lakebed {word}"]
-        other = _ACTIONS.get(word, "")
-        return [other] if other in commands else nearest(word, commands)
-    if word in WORDS:
-        return [f"lakebed {WORDS[word]}"]
-    groups = {name: found for name, found in commands.items() if isinstance(found, click.Group)}
-    same = [f"lakebed {name} {word}" for name, found in groups.items() if word in found.commands]
-    return same or [f"lakebed {name}" for name in nearest(word, commands)]
-
-
-def _commands_in(context: click.Context) -> Mapping[str, click.Command]:
-    assert isinstance(context.command, click.Group)
-    return context.command.commands
-
-
-def _meant(words: list[str]) -> str:
-    texts = [f"`{word}`" if " " in word else repr(word) for word in words]
-    return f"; did you mean {', '.join(texts[:-1])}{' or ' if texts[1:] else ''}{texts[-1]}?" if texts else ""
