@@ -89,7 +89,8 @@ class SidecarStore:
                 if digest in found[version]:
                     self._named.add(name)
                     break
-        doomed = settled.keys() - self._named
+        # In the order of the listing: a set has another in each process, and a simulation could not be replayed.
+        doomed = [name for name in settled if name not in self._named]
         self._storage.delete(doomed)
         return len(doomed)
 
