@@ -30,6 +30,11 @@ BATCH_BYTES_MAX = 256 * 1024 * 1024
 """What a record batch of a file or stream of others may decode to, with its dictionaries. Its rows are then cut into
 small batches; a table's memory limit is for what comes after that, and docs/costs.md allows 300 MiB beside it."""
 
+_HERE_BYTES = 1 << 20
+"""Up to this size a batch is decompressed by the calling thread: it takes a millisecond at most, and on a busy machine
+another thread has to wait ten times as long for a core.
+"""
+
 _MAGIC = b"ARROW1\x00\x00"
 _CONTINUATION = 0xFFFFFFFF
 _SCHEMA, _DICTIONARY, _BATCH = 1, 2, 3
@@ -93,7 +98,8 @@ def open_within(source: pa.NativeFile, bytes_max: int, name: str) -> pa.RecordBa
                 f"{name} declares a decoded size of {declared} bytes, above the limit of {bytes_max}: it is damaged",
                 name=name,
             )
-        return pa.ipc.open_stream(pa.py_buffer(data[len(_MAGIC) :]))
+        options = pa.ipc.IpcReadOptions(use_threads=len(data) > _HERE_BYTES)
+        return pa.ipc.open_stream(pa.py_buffer(data[len(_MAGIC) :]), options=options)
     except (struct.error, pa.ArrowException, OSError, IndexError) as error:
         raise Code.OBJECT_DAMAGED(f"{name} is not an Arrow file: {error}", name=name) from error
 
