@@ -1,12 +1,13 @@
-"""One thread runs at a time, as a seed draws it, and hands the baton on at each request to a store, sleep or lock.
+"""One actor runs at a time, as a seed draws it, and lets another go on at each request to a store, sleep or lock.
 
-Each actor is a thread that runs only while the schedule waits for it, so the code under test is the real one, and the
-same seed gives the same run. Often one actor sleeps for long, since rare races need a very slow one.
+Each actor is a greenlet: a stack of its own, which stands still inside a call until the schedule resumes it. So the
+code under test is the real one, and the same seed gives the same run. Often one actor sleeps for long, since rare races
+need a very slow one.
 """
 
-import threading
 from datetime import UTC, datetime, timedelta
 
+from greenlet import getcurrent, greenlet
 from msgspec.structs import replace
 
 from lakebed.errors import StorageError
@@ -31,24 +32,21 @@ class Actor:
         self.waits_for = None
         self._schedule = schedule
         self._work = work
-        self._go = threading.Semaphore(0)
-        self._thread = threading.Thread(target=self._live, name=name, daemon=True)
-        self._thread.start()
+        self._greenlet = greenlet(self._live)
 
     def step(self):
         """Run to the next request."""
-        self._go.release()
-        self._schedule.returned.acquire()
+        # Another actor may have made this one.
+        self._greenlet.parent = getcurrent()
+        self._greenlet.switch()
 
     def pause(self):
-        self._schedule.returned.release()
-        self._go.acquire()
+        self._greenlet.parent.switch()
         if self.killed:
             raise Killed
 
     def _live(self):
-        self._go.acquire()
-        self._schedule.by_thread[threading.get_ident()] = self
+        self._schedule.by_greenlet[self._greenlet] = self
         try:
             if not self.killed:
                 self._work()
@@ -58,8 +56,7 @@ class Actor:
             self.error = error
         finally:
             self.done = True
-            self._schedule.by_thread.pop(threading.get_ident())
-            self._schedule.returned.release()
+            self._schedule.by_greenlet.pop(self._greenlet)
 
 
 class Schedule:
@@ -69,9 +66,8 @@ class Schedule:
         self.random = random
         self.actors = []
         self.trace = []
-        self.by_thread = {}
-        self.returned = threading.Semaphore(0)
-        self._steps = 0
+        self.by_greenlet = {}
+        self.steps = 0
         self._last = None
         self._sleeper = random.randrange(12)
         self._asleep = random.randrange(200)
@@ -84,8 +80,8 @@ class Schedule:
         return actor
 
     def running(self):
-        """The actor that runs; None on any other thread."""
-        return self.by_thread.get(threading.get_ident())
+        """The actor that runs; None in a check, or on a thread of a pool."""
+        return self.by_greenlet.get(getcurrent())
 
     def pause(self, what, waits_for=None):
         """Let others go first. What is not an actor (a check, a thread of a pool) just goes on."""
@@ -107,9 +103,9 @@ class Schedule:
             if not self.actors:
                 return
             ready = [a for a in self.actors if a.killed or a.waits_for is None or not a.waits_for.held]
-            if not ready or self._steps > self.STEPS_MAX:
-                raise Stuck(f"{len(self.actors)} actors are not done after {self._steps} steps, {len(ready)} can go on")
-            self._steps += 1
+            if not ready or self.steps > self.STEPS_MAX:
+                raise Stuck(f"{len(self.actors)} actors are not done after {self.steps} steps, {len(ready)} can go on")
+            self.steps += 1
             actor = self._chosen(ready)
             actor.step()
             if actor.error is not None:
@@ -128,7 +124,7 @@ class Schedule:
         if self._last in ready and self.random.random() < self._stickiness:
             return self._last
         location = self.random.randrange(len(ready))
-        if location == self._sleeper and self._asleep <= self._steps < self._awake and len(ready) > 1:
+        if location == self._sleeper and self._asleep <= self.steps < self._awake and len(ready) > 1:
             location -= 1
         self._last = ready[location]
         return self._last
