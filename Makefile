@@ -191,6 +191,11 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 	@READ_IN_PLACE_S=600 $(MAKE) test-engines
 	@$(WITH_JAVA) KAFKA="$$(scripts/ensure-kafka)" && export KAFKA && $(BIN)/python -m pytest -q -m 'slow or not slow' tests/kafka </dev/null
 
+MINUTES ?= 30
+.PHONY: trust
+trust: $(STAMP) ## Run the targets of docs/reliability.md for some time: make trust MINUTES=30; counts add up over runs
+	@$(WITH_POSTGRES) $(BIN)/python -m tests.trust run --minutes $(MINUTES) --only "$(ONLY)" </dev/null
+
 .PHONY: lock
 lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest versions that it allows
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group build --output-file requirements-build.lock

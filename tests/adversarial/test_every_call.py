@@ -193,14 +193,18 @@ OPERATIONS: dict[str, tuple[Act, Act]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch):
+def set_alone(patch):
     """Write checkpoints in turn, skip pauses, and make jobs belong to a process that has ended."""
     ended = ":".join([*this_process().split(":")[:3], "99999999", "1"])
     for module in (merge_jobs, run):
-        monkeypatch.setattr(module, "this_process", lambda: ended)
-    monkeypatch.setattr(tail.LogTail, "start_checkpoint", lambda one: one._write_checkpoint(one._head))
-    set_clock(monkeypatch, sleep=lambda _: None)
+        patch.setattr(module, "this_process", lambda: ended)
+    patch.setattr(tail.LogTail, "start_checkpoint", lambda one: one._write_checkpoint(one._head))
+    set_clock(patch, sleep=lambda _: None)
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch):
+    set_alone(monkeypatch)
 
 
 def shown(lake):
@@ -224,7 +228,7 @@ def made(before):
 
 def through(lake, storage):
     """Return the instance as opened by another process, which has read nothing yet."""
-    return Instance(storage, {"instance": lake.id})
+    return Instance(storage, {"instance": lake.id, "log_url": lake.log_url}, lake.storage_options)
 
 
 def collected(lake):

@@ -52,6 +52,9 @@ SILENT_S = 15.0
 SETTLE_S = 240
 SLOWEST_START_S = 3.0
 
+PAUSE_S = 1.5 * SETTINGS["orphan_age_s"]
+"""How long a worker stands still: longer than the table keeps orphans, entries and files without a reference."""
+
 
 @dataclass(frozen=True, slots=True)
 class Config:
@@ -198,6 +201,13 @@ class Torture:
         self.running[name] = role, self.start(role, name)
         self.kills += 1
 
+    def pause(self) -> None:
+        """Stop a random worker until files that nothing refers to, and entries, may be deleted."""
+        _, victim = self.running[self.chance.choice(sorted(self.running))]
+        victim.send_signal(signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        victim.send_signal(signal.SIGCONT)
+
     def check_alive(self) -> None:
         for name, (_, worker) in self.running.items():
             if worker.poll() is not None:
@@ -216,14 +226,16 @@ class Torture:
             worker.communicate()
 
 
-def tortured(config: Config, *, kills: int, seed: int) -> int:
-    """Kill this often, then compare the table with the ledgers; return the number of commits."""
+def tortured(config: Config, *, kills: int, seed: int, pauses: int = 0) -> int:
+    """Kill and stop workers this often, then compare the table with the ledgers; return the number of commits."""
     lake = lakebed.create(config.url, storage_options=config.options, log_url=config.log_url)
     lake.create_table("t", SCHEMA, settings=SETTINGS)
     torture = Torture(config, seed)
     try:
-        for _ in range(kills):
+        for number in range(kills):
             torture.kill()
+            if number < pauses:
+                torture.pause()
         torture.end()
     finally:
         torture.close()

@@ -1,0 +1,106 @@
+"""Run the targets for as long as it is given, add up what they did, and write the page: ``make trust MINUTES=30``.
+
+``python -m tests.trust run [--minutes N] [--only T3,T5]``: slices in turn, each in a process of its own, the target
+first that has had the least of its share. Exits with 1 if a slice found something, hung or died, or if an event was too
+rare.
+``python -m tests.trust slice TARGET SEED`` runs one slice again. ``python -m tests.trust page`` writes the page alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import time
+
+from tests.trust.page import PAGE, page_of
+from tests.trust.results import Result, Slice, read_results, write_results
+from tests.trust.slices import ROOT, traces
+from tests.trust.targets import BY_ID, TARGETS, Target
+
+HANG_S = 1_800
+"""The longest that a slice may take: more than ten times as long as any on an idle machine."""
+
+MARK = "SLICE "
+
+
+def _revision() -> str:
+    return subprocess.run(
+        ["git", "rev-parse", "--short=9", "HEAD"], capture_output=True, text=True, check=False, cwd=ROOT
+    ).stdout.strip()
+
+
+def _in_process(target: Target, seed: int) -> tuple[Slice, float, float]:
+    """Run a slice in a process of its own; return it, and the seconds and the seconds of CPU that it took."""
+    command = [sys.executable, "-m", "tests.trust", "slice", target.id, str(seed)]
+    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    try:
+        ran = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, timeout=HANG_S)
+        lines = [line for line in ran.stdout.splitlines() if line.startswith(MARK)]
+        died = f"slice {seed} died with {ran.returncode}: {ran.stderr[-1_500:]}"
+        done = Slice.from_json(lines[0][len(MARK) :]) if lines else Slice(findings=[died])
+    except subprocess.TimeoutExpired:
+        done = Slice(findings=[f"slice {seed} hung for {HANG_S} s"])
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return done, time.monotonic() - begun, cpu_s
+
+
+def run(minutes: float, only: list[str]) -> int:
+    """Run slices until the time is over; return the number of findings of this run."""
+    end, revision, findings = time.monotonic() + 60 * minutes, _revision(), 0
+    results = read_results()
+    spent: dict[str, float] = {}
+    chosen = [target for target in TARGETS if (target.id in only if only else not target.by_itself)]
+    while time.monotonic() < end:
+        due = [t for t in chosen if t.rounds is None or results.get(t.id, Result()).slices < t.rounds]
+        if not due:
+            break
+        target = min(due, key=lambda one: spent.get(one.id, 0.0) / one.weight)
+        result = results.setdefault(target.id, Result())
+        seed = result.slices
+        done, seconds, cpu_s = _in_process(target, seed)
+        spent[target.id] = spent.get(target.id, 0.0) + seconds
+        result.add(done, seed, revision, seconds, cpu_s)
+        write_results(results)
+        findings += len(done.findings)
+        print(f"{target.id} {seed}: {done.units:,} {target.unit} in {seconds:.0f} s", flush=True)
+        for finding in done.findings:
+            print(f"  FOUND {finding[:1_000]}", flush=True)
+    rare = [line for target in chosen if target.id in results for line in target.too_rare(results[target.id])]
+    print("\n".join(f"  TOO RARE {line}" for line in rare))
+    PAGE.write_text(page_of(results), "utf-8")
+    return findings + len(rare)
+
+
+def main() -> int:
+    """Parse the command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    running = commands.add_parser("run")
+    running.add_argument("--minutes", type=float, default=30)
+    running.add_argument("--only", default="", help="targets, such as T3,T5")
+    again = commands.add_parser("slice")
+    again.add_argument("target", choices=sorted(BY_ID))
+    again.add_argument("seed", type=int)
+    replayed = commands.add_parser("trace")
+    replayed.add_argument("seeds", type=int, nargs="+")
+    commands.add_parser("page")
+    given = parser.parse_args()
+    if given.command == "run":
+        return 1 if run(given.minutes, [one for one in given.only.split(",") if one]) else 0
+    if given.command == "page":
+        PAGE.write_text(page_of(read_results()), "utf-8")
+    elif given.command == "trace":
+        print(traces(given.seeds))
+    else:
+        # Kills end processes, not machines; power cuts are a model of their own.
+        os.fsync = lambda _descriptor: None  # type: ignore[assignment]
+        print(f"{MARK}{BY_ID[given.target].run(given.seed).to_json()}", file=sys.__stdout__, flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,125 @@
+"""The harnesses of `make trust` find what they are made to find, add up, and their page is that of their results."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from tests.trust import crash_points, damaged_entries, power_cuts, seeded_bugs, slices
+from tests.trust.histories import Read, Written, anomalies
+from tests.trust.page import PAGE, page_of
+from tests.trust.results import Result, Slice, read_results, write_results
+from tests.trust.targets import BY_ID, TARGETS, UNITS, Target
+from tests.variants import planted
+
+
+def test_no_power_cut_after_up_to_three_calls_loses_or_tears_an_object():
+    done, chance = Slice(), random.Random(1)
+    for steps in power_cuts.ALL_STEPS:
+        power_cuts.check_steps(steps, chance, done, laid_out=0.002)
+    assert done.findings == []
+    assert done.units > 10_000
+    assert done.events["images read by the store"] > 10
+
+
+def test_no_power_cut_loses_an_acknowledged_row():
+    done = Slice()
+    power_cuts.lake_cuts(random.Random(3), done)
+    assert done.findings == []
+
+
+@pytest.mark.parametrize(("name", "variant"), seeded_bugs.STORE, ids=lambda value: value if type(value) is str else "")
+def test_a_store_that_syncs_too_little_is_found(name, variant):
+    """Within the sequences of one and two calls."""
+    bug = seeded_bugs.SeededBug(name, "power cuts", "images", variant, seeded_bugs._cut, 56)
+    assert bug.units_to_find() is not None
+
+
+def test_damaged_objects_of_the_log_are_reported_or_read_right():
+    done = damaged_entries.damaged(1, 1)
+    assert done.findings == []
+    assert done.events["reported"] > 200
+
+
+def test_a_digest_that_is_not_compared_is_found():
+    with planted(dict(seeded_bugs.LOG)["digests of entries are not compared"]):
+        assert seeded_bugs._entries(0)[1]
+
+
+def test_a_process_that_is_killed_at_a_named_point_leaves_all_or_nothing():
+    done = crash_points.crash_points(0, kills=3)
+    assert done.findings == []
+    assert done.events["kill -9: local disk"] >= 3
+
+
+def test_a_seed_has_the_same_trace_in_a_process_of_another_hash_seed():
+    assert slices.determinism(1, count=1).findings == []
+
+
+@pytest.mark.parametrize(
+    ("written", "seen", "log", "anomaly"),
+    [
+        ([Written("a", 0, 1, 2)], [], {}, "a was acknowledged as 2, and is None"),
+        ([Written("a", 0, 1, 2)], [], {"a": 3}, "a was acknowledged as 2, and is 3"),
+        ([Written("a", 0, 1, None, refused=True)], [], {"a": 2}, "a was refused, and is 2"),
+        ([], [Read(0, 2, ())], {"a": 2}, "lacks {'a'}"),
+        ([], [Read(0, 1, ("a",))], {"a": 2}, "has {'a'}"),
+        ([], [Read(0, 2, ("a", "a"))], {"a": 2}, "has some twice"),
+        ([Written("a", 0, 1, 2)], [Read(2, 1, ())], {"a": 2}, "began after a was acknowledged"),
+    ],
+)
+def test_an_anomaly_of_a_history_is_found(written, seen, log, anomaly):
+    assert anomaly in " ".join(anomalies(written, seen, log))
+
+
+def test_a_history_of_several_orders_has_no_anomaly():
+    written = [Written("a", 0, 9, 2), Written("b", 1, 2, 3), Written("c", 1, 2, None), Written("d", 3, 4, None)]
+    seen = [Read(0, 1, ()), Read(2.5, 3, ("a", "b")), Read(3, 4, ("a", "b", "c"))]
+    assert anomalies(written, seen, {"a": 2, "b": 3, "c": 4}) == []
+
+
+# -- the runner -------------------------------------------------------------------------------------------------
+
+
+def target(**quota):
+    return Target("T1", "asked", "runs", 1, 1, lambda _: Slice(), quota=quota)
+
+
+def test_a_fault_that_fired_too_rarely_fails_a_run():
+    result = Result(units=100, events=Counter({"cut": 9, "kill": 30}))
+    assert target(cut=(UNITS, 0.05)).too_rare(result) == []
+    assert target(cut=(UNITS, 0.1)).too_rare(result) == ["T1: cut: 9, at least 10 expected"]
+    assert target(cut=("kill", 0.5)).too_rare(result) == ["T1: cut: 9, at least 15 expected"]
+    assert target(never=(UNITS, 0.01)).too_rare(result) == []
+
+
+def test_nights_add_up(tmp_path):
+    first, second = Slice(3, Counter({"cut": 1}), [], {"a": 1}), Slice(4, Counter({"cut": 2}), ["lost"], {"b": 2})
+    results = {"T9": Result()}
+    results["T9"].add(Slice.from_json(first.to_json()), 0, "one", 1.0, 0.5)
+    write_results(results, tmp_path / "results.json")
+    results = read_results(tmp_path / "results.json")
+    results["T9"].add(second, 1, "two", 1.0, 0.5)
+    found = results["T9"]
+    assert (found.slices, found.units, found.events["cut"], found.facts) == (2, 7, 3, {"a": 1, "b": 2})
+    assert (found.first_revision, found.last_revision, found.cpu_s) == ("one", "two", 1.0)
+    assert [(finding.seed, finding.detail, finding.revision) for finding in found.open_findings] == [(1, "lost", "two")]
+
+
+def test_the_page_is_that_of_the_results():
+    """`python -m tests.trust page` writes it."""
+    assert PAGE.read_text("utf-8") == page_of(read_results())
+
+
+def test_results_are_of_targets():
+    assert set(read_results()) <= set(BY_ID)
+    assert len({one.id for one in TARGETS}) == len(TARGETS)
+
+
+def test_the_table_of_seeded_bugs_is_as_long_as_it_says():
+    assert len(seeded_bugs.BUGS) + len(seeded_bugs.FORMS) == slices.SEEDED
+    assert len(seeded_bugs.BUGS) >= 40
+    names = [(bug.harness, bug.name) for bug in seeded_bugs.BUGS]
+    assert len(set(names)) == len(names)
