@@ -50,11 +50,18 @@ def check(true, what):
         raise UnreadableError(what)
 
 
+def check_features(features):
+    """Refuse features that readers must know; those of writers and collectors do not concern this program (5.2)."""
+    concerning = [name for name, of in features.items() if of not in (None, "writers", "collectors")]
+    unknown = [name for name in concerning if name != "sql-datafusion-1"]
+    check(not unknown, f"of features that this reader does not know: {', '.join(unknown)}")
+
+
 def header_and_lines(data, log=None):
     """Return the header of a document, such as an entry or a manifest, and the JSON lines after it (1, 3, 6)."""
     header = json.loads(data.partition(b"\n")[0])
-    unknown = [one for one in (header["format"], *header["features"]) if one not in (2, "sql-datafusion-1")]
-    check(not unknown, f"a format or feature that this reader does not know: {unknown}")
+    check(header["format"] == 2, f"of format {header['format']}, which this reader does not know")
+    check_features(dict.fromkeys(header["features"], "readers"))
     check(log is None or header["log"] == log, f"of log {header.get('log')}, not {log}")
     hidden = data.replace(header["digest"].encode(), b"?" * 32, 1)
     check(digest_of is None or header["digest"] == digest_of(hidden), "the digest of the document differs")
@@ -181,6 +188,8 @@ class State:
             case "raise_watermark":
                 if change["mark"] == "age_off_cut_us":
                     self.cut_us = change["value"]
+            case "require_features":
+                check_features(change["features"])
             case "drop_table":
                 self.dropped = True
             case (
@@ -216,6 +225,7 @@ def checkpoint(folder, table):
     """Return the state that a checkpoint has, and the digest of its entry (6)."""
     header, (document,) = header_and_lines((folder / "manifest.ndjson").read_bytes(), table)
     stored = document["state"]
+    check_features(stored.get("features", {}))
     boundaries = [bytes.fromhex(key) for key in stored["boundaries"]]
     state = State(stored["version"], stored["schemas"], boundaries, stored["partitions"], stored["next_partition"])
     state.merge, state.hidden = stored.get("merge"), stored.get("filter")

@@ -3,6 +3,7 @@
 import pyarrow as pa
 from msgspec.structs import replace
 
+from lakebed.model.documents import SQL_DIALECT
 from lakebed.model.files import encode_bounds
 from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.model.merge_modes import Latest
@@ -34,6 +35,7 @@ from lakebed.model.state.transactions import (
     RaiseWatermark,
     RejectRequest,
     RemoveTag,
+    RequireFeatures,
     RetireFiles,
     SetMerge,
     SetTag,
@@ -120,6 +122,8 @@ def everything():
         OpenJob(job("j5", "f7", began_us=9)),
         AddIndex("table-98", (4,)),
         DropIndex("table-98"),
+        RequireFeatures({SQL_DIALECT: "writers"}),
+        RequireFeatures({SQL_DIALECT: "readers"}),
         ProposeFeed((), 1, 0, 12),
         DropTable(),
     ]

@@ -57,11 +57,12 @@ from lakebed import (
     clock,
     sketches,
 )
+from lakebed.model.documents import SQL_DIALECT
 from lakebed.model.files import query_object
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.settings import describe
 from lakebed.model.state.table_state import Job
-from lakebed.model.state.transactions import CloseJob, OpenJob
+from lakebed.model.state.transactions import CloseJob, OpenJob, RequireFeatures
 from lakebed.read.inspect.hooks import add_hook, checked_hook
 from lakebed.server.security.access_keys import create_access_key
 from lakebed.server.security.principal import Principal
@@ -156,6 +157,7 @@ def built(root):
     lake.set_online("truncated", False)
     lake.pause("truncated", "compaction", "gc")
     lake.resume("truncated", "compaction")
+    _features(lake)
     _quarantine(root)
     request_retry(lake.storage, lake.tracker.begin(Begun(operation="gc", tries=3)))
     lake.tracker.flush()
@@ -416,6 +418,14 @@ def _indexes(lake, pipeline):
     pipeline.refresh("newest_by_v")
     lake.create_index("newest_by_w", table="newest", on=["w", "k"])
     lake.drop_index("newest_by_w")
+
+
+def _features(lake):
+    """What a later Lakebed requires of others, with the one feature that there is."""
+    lake.catalog_log().commit(RequireFeatures({SQL_DIALECT: "collectors"}))
+    for program in ("collectors", "writers", None):
+        lake.table("settings").commit(RequireFeatures({SQL_DIALECT: program}))
+    lake.table("kinds").commit(RequireFeatures({SQL_DIALECT: "readers"}))
 
 
 # -- settings, and what services keep ---------------------------------------------------------------------------

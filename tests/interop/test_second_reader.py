@@ -275,7 +275,7 @@ def test_the_second_reader_imports_neither_lakebed_nor_its_engine(lake):
     code = f"import runpy, sys; runpy.run_path({str(SCRIPT)!r}, run_name='x'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"lakebed", "datafusion", "obstore", "msgspec"} & set(done.stdout.split())
-    assert len(SCRIPT.read_text("utf-8").splitlines()) <= 500
+    assert len(SCRIPT.read_text("utf-8").splitlines()) <= 520
 
 
 def test_the_second_reader_prints_rows_as_json(lake):

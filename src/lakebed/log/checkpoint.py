@@ -39,6 +39,7 @@ from lakebed.log.log_limits import LIMITS
 from lakebed.log.remembered import RememberedHeads
 from lakebed.log.segments import STATE_CACHE, SegmentCache, SegmentStore, StoredSegment, batch_of, bytes_of
 from lakebed.model.documents import reading
+from lakebed.model.features import WRITERS, require_features, unknown_features
 from lakebed.model.files import checkpoint_name, segment_folder, segment_name
 from lakebed.model.state.checkpoint_codec import stored_segments
 from lakebed.model.state.columns import ColumnarCodec, Columns, Segment
@@ -255,13 +256,17 @@ class Checkpoints(Generic[State]):
     def write(self, head: Head[State]) -> Head[State] | None:
         """Write the checkpoint of a head; return the same head on the segments that were written.
 
-        None: it was not written, because a newer one exists, the store failed, or the state breaks an invariant
-        (:mod:`lakebed.model.state.invariants`). A failure is not an error: the commits are in the log, and a later
-        commit tries again.
+        None: it was not written, because a newer one exists, the store failed, the state breaks an invariant
+        (:mod:`lakebed.model.state.invariants`), or writers must know a feature that is unknown here. A failure is not
+        an error: the commits are in the log, and a later commit tries again.
         """
         self._since_bytes = 0
         with telemetry.span("checkpoint_write", outcome="failed") as span:
             try:
+                if unknown_features(head.state.features, WRITERS):
+                    # It would lose the fields that are not known here.
+                    span.labels["outcome"] = "refused"
+                    return None
                 if next(self._machine.damage(head.state), None):
                     span.labels["outcome"] = "inconsistent"
                     return None
@@ -274,8 +279,9 @@ class Checkpoints(Generic[State]):
     def write_whole(self, head: Head[State]) -> None:
         """Write the checkpoint of a head with segments of its own. The head is not changed.
 
-        Raises StorageError.
+        Raises StorageError, UnsupportedFormatError.
         """
+        require_features(head.state.features, WRITERS, f"the checkpoint of {self._identity}")
         image = self._machine.encode_state(head.state, self.limits.segment_bytes)
         stored: Mapping[str, Sequence[AnySegment]]
         if self._is_small(image):

@@ -27,6 +27,7 @@ from msgspec import Struct
 from lakebed.errors import Code, StorageError, UsageError
 from lakebed.log.log_limits import LogLimits
 from lakebed.log.outcomes import Committed, NotCommitted
+from lakebed.model.features import COLLECTORS, WRITERS, missing_features
 from lakebed.model.state.machine import State
 from lakebed.model.state.transactions import Rejected, Repeated, TooManyRuns, TooOld
 from lakebed.storage.contract import PutOutcome
@@ -70,6 +71,10 @@ def validate(
     sidecars: dict[str, Sidecar] = {}
     features: list[str] = []
     for ticket in group:
+        program = COLLECTORS if isinstance(ticket.proposal, machine.collecting) else WRITERS
+        if missing := missing_features(state.features, program):
+            outcomes[ticket] = NotCommitted(Code.FORMAT_TOO_NEW, missing)
+            continue
         resolved = machine.resolve(ticket.proposal, state)
         if isinstance(resolved, Rejected):
             outcomes[ticket] = NotCommitted(resolved.code, resolved.reason, resolved.facts)

@@ -16,7 +16,9 @@ from typing import Any, TypeGuard
 from lakebed.errors import Code
 
 INT64_MAX = 2**63 - 1
-"""The limit of every number in a log: readers keep them in columns of int64."""
+
+STORED_MAX = 2**53 - 1
+"""The limit of every number in a log: every parser of JSON reads it exactly, also one that keeps numbers as doubles."""
 
 REQUEST_KEY_CHARACTERS_MAX = 1_024
 """Maximum length of a request key. The state keeps every request key for ``log_s``."""

@@ -383,7 +383,8 @@ def _groups_from_json(text: str | Mapping[str, Any]) -> tuple[tuple[Any, Any, An
     try:
         document = load(text) if isinstance(text, str) else text
         row_key, sort_key, values = (document.get(name, {}) for name in _GROUPS)
-        unknown = set(document) - {*_GROUPS, "version"}
+        # People mistype names; a stored schema, which has its version, may have what a later Lakebed added.
+        unknown = set() if "version" in document else set(document) - {*_GROUPS}
     except UNREADABLE as error:
         raise Code.SCHEMA_INVALID(
             f"not a schema: expected JSON with row_key, sort_key and values ({error_text(error)})"

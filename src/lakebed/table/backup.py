@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakebed.errors import Code, NotFoundError
+from lakebed.errors import Code, NotFoundError, UnsupportedFormatError
 from lakebed.model.files import INSTANCE_NAME
 from lakebed.model.wording import count_text
 
@@ -130,11 +130,20 @@ def restore(source: Storage, target: Storage) -> int:
 
 
 def verified(copy: Instance) -> tuple[CopiedTable, ...]:
-    """Return the tables of a copy. Raises DamagedError for one whose log or files are not whole."""
+    """Return the tables of a copy.
+
+    Raises DamagedError for one whose log or files are not whole, UnsupportedFormatError for one of a later Lakebed.
+    """
     found = []
     for name in copy.tables():
         table = copy.table(name)
         report = table.verify(files=True)
+        for finding in report.findings:
+            if finding.kind == UnsupportedFormatError.kind:
+                raise Code.FORMAT_TOO_NEW(
+                    f"the copy at {copy.url} has every object, but table {name} could not be verified: {finding.what}",
+                    table=name,
+                )
         if not report.sound:
             raise Code.TABLE_DAMAGED(
                 f"the copy at {copy.url} is not whole: table {name}: {report.findings[0].what}; has something else "

@@ -15,9 +15,10 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from lakebed.errors import Code
 from lakebed.log.checkpoint import CheckpointLocation
 from lakebed.log.log import Log
-from lakebed.log.outcomes import version_of
+from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model import settings
 from lakebed.model.checks import check_request_key
 from lakebed.model.files import table_prefix
@@ -547,10 +548,17 @@ class Table(Readable):
         return Layout.of(self.schema, self.settings_in_force())
 
     def try_commit(self, proposal: Proposal) -> Outcome:
-        """Propose a change to the table's state; the outcome is a value."""
+        """Propose a change to the table's state; the outcome is a value.
+
+        Raises UnsupportedFormatError if the table requires a feature that this Lakebed does not know: no later attempt
+        of it can succeed either.
+        """
         from lakebed.write.run import try_commit
 
-        return try_commit(self, proposal)
+        outcome = try_commit(self, proposal)
+        if isinstance(outcome, NotCommitted) and outcome.code is Code.FORMAT_TOO_NEW:
+            raise outcome.error(f"table {self.name}")
+        return outcome
 
     def commit(self, proposal: Proposal) -> int:
         """As :meth:`try_commit`, but returns the version, and raises an error for any other outcome.

@@ -41,6 +41,7 @@ SENT = [
     t.ProposeEntries((FILE,), 3, 4, ("file-0002", "file-0003")),
     t.AddIndex("table-0002", (3, 4)),
     t.DropIndex("table-0002"),
+    t.RequireFeatures({"sql-datafusion-1": "writers"}),
     t.OpenJob(job("job-0001", "file-0001", "file-0002")),
     t.ProposeJobs((job("job-0001", "file-0001"), job("job-0002", "file-0002", keys=EncodedRange(b"a", b"k")))),
     t.ProposeOutput("job-0001", (FILE,)),

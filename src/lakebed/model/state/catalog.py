@@ -18,8 +18,20 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.documents import UNREADABLE, reading
+from lakebed.model.features import READERS, RequiredFeatures, require_features
 from lakebed.model.operations import operations_named
-from lakebed.model.state.fields import Id, OperationName, SettingChanges, Settings, TableName, Whole, checked, decode
+from lakebed.model.state.fields import (
+    FeatureName,
+    Id,
+    OperationName,
+    SettingChanges,
+    Settings,
+    TableName,
+    Whole,
+    checked,
+    decode,
+)
+from lakebed.model.state.transactions.required_features import RequireFeatures
 from lakebed.model.state.transactions.resolution import Rejected, Repeated
 
 
@@ -33,12 +45,15 @@ class CatalogTable(Struct, frozen=True):
 
 
 class CatalogState(Struct, frozen=True, dict=True):
-    """All tables of an instance by id, and the defaults of settings, at one version of the catalog's log."""
+    """All tables of an instance by id, the defaults of settings, and the features that the instance requires, at one
+    version of the catalog's log.
+    """
 
     version: int = 0
     tables: Mapping[str, CatalogTable] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     creations_from: int = 0
+    features: RequiredFeatures = field(default_factory=dict)
 
     def named(self, name: str) -> CatalogTable | None:
         """Return the table with the name; None if there is none."""
@@ -99,7 +114,10 @@ class FenceCreations(Struct, frozen=True, tag_field="type", tag="fence_creations
     """Refuse to register tables whose creation began before this entry, so that their logs may be deleted."""
 
 
-CatalogChange = RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOperations | SetDefaults | FenceCreations
+CatalogChange = (
+    RegisterTable | RenameTable | PurgeTable | SetOnline | PauseOperations | SetDefaults | FenceCreations
+    | RequireFeatures
+)  # fmt: skip
 """Changes as the log stores them, a tagged union: the field ``type`` names the change."""
 
 
@@ -137,6 +155,8 @@ def resolve(
         case PurgeTable() | SetOnline() | PauseOperations():
             if change.table not in state.tables:
                 return Rejected(Code.TABLE_DROPPED, "the table is gone")
+        case RequireFeatures():
+            return change.refused() or change
         case SetDefaults() | FenceCreations():
             pass
         case _:
@@ -157,12 +177,12 @@ def _replacement(change: ReplaceTable, state: CatalogState) -> tuple[CatalogChan
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
     """Return the catalog after the change, part of entry ``version``. Raises DamagedError for a misfit."""
-    if isinstance(resolve(change, state), Rejected):
+    if not isinstance(change, RequireFeatures) and isinstance(resolve(change, state), Rejected):
         raise Code.TRANSACTION_IMPOSSIBLE(
             f"catalog entry {version} does not fit the catalog: {change}", version=version
         )
     tables = dict(state.tables)
-    defaults, creations_from = state.defaults, state.creations_from
+    defaults, creations_from, features = state.defaults, state.creations_from, state.features
     match change:
         case RegisterTable():
             tables[change.table] = CatalogTable(change.table, change.name, change.online)
@@ -180,9 +200,11 @@ def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogSt
             defaults = {k: v for k, v in {**defaults, **change.changes}.items() if v is not None}
         case FenceCreations():
             creations_from = version
+        case RequireFeatures():
+            features = change.required(features, f"entry {version} of the catalog")
         case _:
             assert_never(change)
-    return CatalogState(version, tables, defaults, creations_from)
+    return CatalogState(version, tables, defaults, creations_from, features)
 
 
 def violations_of(state: CatalogState) -> Iterator[str]:
@@ -231,21 +253,24 @@ class CatalogDocument(Struct, frozen=True, omit_defaults=True):
     defaults: Settings
     creations_from: Whole = 0
     paused: dict[Id, list[OperationName]] = {}
+    features: dict[FeatureName, str] = {}
 
 
 def encode_state(state: CatalogState) -> dict[str, Any]:
     """Return the JSON document of the whole catalog."""
     tables = [(table.id, table.name, table.online) for table in state.tables.values()]
     paused = {table.id: sorted(table.paused) for table in state.tables.values() if table.paused}
-    return checked(CatalogDocument(state.version, tables, dict(state.defaults), state.creations_from, paused))
+    facts = (state.version, tables, dict(state.defaults), state.creations_from, paused, dict(state.features))
+    return checked(CatalogDocument(*facts))
 
 
 def decode_state(document: Mapping[str, Any]) -> CatalogState:
     """Decode the catalog from its JSON document. Raises DamagedError if it is malformed."""
     with reading("not the state of a catalog"):
         stored = msgspec.convert(document, CatalogDocument)
+        require_features(stored.features, READERS, "the catalog")
         tables = {
             table: CatalogTable(table, name, online, frozenset(stored.paused.get(table, ())))
             for table, name, online in stored.tables
         }
-        return CatalogState(stored.version, tables, stored.defaults, stored.creations_from)
+        return CatalogState(stored.version, tables, stored.defaults, stored.creations_from, stored.features)

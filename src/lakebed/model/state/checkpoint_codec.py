@@ -15,6 +15,7 @@ from rpds import HashTrieMap
 
 from lakebed.errors import Code
 from lakebed.model.documents import reading
+from lakebed.model.features import READERS, require_features
 from lakebed.model.merge_modes import mode_of
 from lakebed.model.partitions import Partitions
 from lakebed.model.row_filters import filter_of, stored_filter
@@ -23,6 +24,7 @@ from lakebed.model.state.catalog import CatalogState, decode_state, encode_state
 from lakebed.model.state.columnar_codecs import CODECS
 from lakebed.model.state.columns import SEGMENT_BYTES, ColumnarCodec, Columns, Segment
 from lakebed.model.state.fields import (
+    FeatureName,
     Hex,
     Id,
     Positive,
@@ -36,6 +38,7 @@ from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.table_state import Fence, IngestRequest, TableIndex, TableState, ViewSource, sql_features
 from lakebed.model.state.transactions import JobDocument
+from lakebed.model.state.transactions.required_features import features_of_readers
 
 State = TypeVar("State")
 K = TypeVar("K", int, str)
@@ -85,12 +88,13 @@ class TableDocument(Struct, frozen=True, kw_only=True, omit_defaults=True):
     indexes: tuple[TableIndex, ...] = ()
     rewritten_version: Whole = 0
     restored_version: Whole = 0
+    features: dict[FeatureName, str] = {}
 
 
 _ALIKE = (
     "version", "table", "rejected", "next_sequence", "earliest_retained_version", "request_watermark",
     "orphan_cutoff_us", "dropped", "merge_version", "filter_version", "age_off_cut_us", "view", "indexes",
-    "rewritten_version", "restored_version",
+    "rewritten_version", "restored_version", "features",
 )  # fmt: skip
 """Fields that have the same values in a state and in its document."""
 
@@ -142,7 +146,8 @@ def of_table(state: TableState, segment_bytes: int = SEGMENT_BYTES) -> EncodedSt
         filter=stored_filter(state.row_filter),
     )
     segments = {kind: held.segments for kind, held in columns.items()}
-    features = sql_features(state.schemas, state.merge, state.row_filter, state.view)
+    sql = sql_features(state.schemas, state.merge, state.row_filter, state.view)
+    features = tuple(dict.fromkeys([*sql, *features_of_readers(state.features)]))
     return EncodedState(rebased, checked(document), segments, features)
 
 
@@ -170,6 +175,7 @@ def to_table(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segmen
     """Decode a table's state. Raises DamagedError if it is malformed."""
     with reading("not the state of a table"):
         stored = msgspec.convert(document, TableDocument)
+        require_features(stored.features, READERS, f"table {stored.table}")
         columns = {kind: Columns(codec, segments.get(kind, ())) for kind, codec in CODECS.items()}
         return TableState(
             **{name: getattr(stored, name) for name in _ALIKE},
@@ -202,7 +208,7 @@ def _parents(pairs: Sequence[Any]) -> dict[int, tuple[int, ...]]:
 
 def of_catalog(state: CatalogState, _segment_bytes: int) -> EncodedState[CatalogState]:
     """Encode a catalog: it has few tables, so it needs no segments."""
-    return EncodedState(state, encode_state(state), {})
+    return EncodedState(state, encode_state(state), {}, features_of_readers(state.features))
 
 
 def to_catalog(document: Mapping[str, Any], segments: Mapping[str, Sequence[Segment[Any, Any]]]) -> CatalogState:

@@ -17,7 +17,14 @@ from lakebed.model.documents import reading
 from lakebed.model.state import fields
 from lakebed.model.state.reference_lists import INLINE_MAX, ReferenceCounts, Sidecars, count_references
 from lakebed.model.state.table_state import sql_features
-from lakebed.model.state.transactions import AlterSchema, ChangeFilter, CreateTable, SetMerge, StoredTransaction
+from lakebed.model.state.transactions import (
+    AlterSchema,
+    ChangeFilter,
+    CreateTable,
+    RequireFeatures,
+    SetMerge,
+    StoredTransaction,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +69,8 @@ def _features(transaction: Transaction) -> tuple[str, ...]:
             return sql_features((), transaction.mode)
         case ChangeFilter():
             return sql_features((), row_filter=transaction.filter)
+        case RequireFeatures():
+            return transaction.of_readers
         case _:
             return ()
 

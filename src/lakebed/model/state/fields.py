@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 
 from lakebed.errors import Code
-from lakebed.model.checks import ID, INT64_MAX, TABLE_NAME, TAG_NAME
+from lakebed.model.checks import ID, STORED_MAX, TABLE_NAME, TAG_NAME
 from lakebed.model.documents import UNREADABLE
 from lakebed.model.files import DataFile
 from lakebed.model.keys import EncodedRange
@@ -71,11 +71,14 @@ TableName = Annotated[str, _matching(TABLE_NAME.pattern)]
 OperationName = Annotated[str, _matching("[a-z]([a-z_-]{0,62}[a-z])?")]
 """The name of an operation. Readers keep those that they do not know: a newer Lakebed may have more."""
 
+FeatureName = Annotated[str, _matching("[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?")]
+"""The name of a feature of the format, such as ``sql-datafusion-1``."""
+
 TagName = Annotated[str, _matching(TAG_NAME.pattern)]
 
-Whole = Annotated[int, Meta(ge=0, le=INT64_MAX)]
-Positive = Annotated[int, Meta(ge=1, le=INT64_MAX)]
-_Integer = Annotated[int, Meta(ge=-(2**63), le=INT64_MAX)]
+Whole = Annotated[int, Meta(ge=0, le=STORED_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=STORED_MAX)]
+_Integer = Annotated[int, Meta(ge=-STORED_MAX, le=STORED_MAX)]
 _Finite = Annotated[float, Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
 
 Settings = dict[str, _Integer | _Finite | str]

@@ -6,7 +6,7 @@ There are two: :data:`TABLE` and :data:`CATALOG`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -18,7 +18,19 @@ from lakebed.model.state.reference_lists import Sidecars
 from lakebed.model.state.table_state import TableState
 from lakebed.model.state.transactions import Proposal, Refusal, Transaction
 
-State = TypeVar("State")
+if TYPE_CHECKING:
+    from lakebed.model.features import RequiredFeatures
+
+
+class LogState(Protocol):
+    """What the states of all logs have."""
+
+    @property
+    def features(self) -> RequiredFeatures:
+        """The features that the log requires."""
+
+
+State = TypeVar("State", bound=LogState)
 Proposed = TypeVar("Proposed")
 Change = TypeVar("Change")
 
@@ -34,7 +46,8 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     A change is encoded as JSON and sidecars, which take lists of more references than the number that is given;
     decoding takes the sidecars of its entry, by digest. A state is encoded in segments of about the bytes that are
     given. ``rebase`` takes a state, an earlier state and the checkpointed
-    form of the earlier one, and returns the first on the segments of the checkpoint. ``truncated``: whether logs of
+    form of the earlier one, and returns the first on the segments of the checkpoint. ``collecting`` are the types of
+    proposals that only collectors make. ``truncated``: whether logs of
     this kind are truncated. The catalog's log is short and never truncated, which saves each reader a request for the
     log start.
     """
@@ -50,6 +63,7 @@ class Machine(Struct, Generic[State, Proposed, Change], frozen=True):
     rebase: Callable[[State, State, State], State]
     restore: Callable[[Mapping[str, Any], Mapping[str, Sequence[Segment[Any, Any]]]], State]
     codecs: Mapping[str, ColumnarCodec[Any, Any]]
+    collecting: tuple[type, ...]
     truncated: bool
 
 
@@ -80,6 +94,7 @@ TABLE: Machine[TableState, Proposal, Transaction] = Machine(
     checkpoint_codec.rebase_table,
     checkpoint_codec.to_table,
     columnar_codecs.CODECS,
+    (transactions.RetireFiles, transactions.PurgeFiles, transactions.RaiseWatermark),
     truncated=True,
 )
 
@@ -95,5 +110,6 @@ CATALOG: Machine[catalog.CatalogState, catalog.CatalogProposal, catalog.CatalogC
     lambda state, _then, _rested: state,
     checkpoint_codec.to_catalog,
     {},
+    (catalog.FenceCreations,),
     truncated=False,
 )

@@ -57,6 +57,7 @@ from lakebed.model.state.transactions import (
     RaiseWatermark,
     RejectRequest,
     RemoveTag,
+    RequireFeatures,
     RetireFiles,
     SetMerge,
     SetTag,
@@ -98,7 +99,7 @@ class FilterProposalDocument(Struct, frozen=True, tag_field="type", tag="propose
 _Stored = (
     OpenJobDocument | CloseJob | ConcatenateRuns | SubmitRequests | FailRequest | RejectRequest
     | SetMergeDocument | AlterSettings | SetTag | RemoveTag | RetireFiles | PurgeFiles | RaiseWatermarkDocument
-    | AddIndex | DropIndex
+    | AddIndex | DropIndex | RequireFeatures
 )  # fmt: skip
 _Changes = SchemaProposalDocument | FilterProposalDocument
 _Document = (

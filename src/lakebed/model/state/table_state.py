@@ -32,6 +32,7 @@ from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.visibility import Visibility
 
 if TYPE_CHECKING:
+    from lakebed.model.features import RequiredFeatures
     from lakebed.model.files import CommittedFile, DataFile, PartitionFile, Reference
     from lakebed.model.schema import Field, Schema
 
@@ -191,7 +192,7 @@ class TableState(Struct, frozen=True, dict=True):
     changed at ``filter_version``, are hidden; so are rows with a time before ``age_off_cut_us`` if the table has an
     age-off. A table with a ``view`` is fed from another table. ``indexes`` are those of the table. Since it has
     any, the entry ``rewritten_version`` was the last to replace files by files with other rows, and
-    ``restored_version`` the last to bring back references.
+    ``restored_version`` the last to bring back references. ``features`` are those that the table requires.
     """
 
     version: int = 0
@@ -221,6 +222,7 @@ class TableState(Struct, frozen=True, dict=True):
     indexes: tuple[TableIndex, ...] = ()
     rewritten_version: int = 0
     restored_version: int = 0
+    features: RequiredFeatures = field(default_factory=dict)
 
     @cached_property
     def created(self) -> Schema:

@@ -60,6 +60,7 @@ from lakebed.model.state.transactions import (
     RemoveRange,
     RemoveTag,
     Replace,
+    RequireFeatures,
     RestoreVersion,
     RetireFiles,
     SetMerge,
@@ -328,7 +329,7 @@ def may_change_rows(transaction: Transaction) -> bool:
             CreateTable() | OpenJob() | CloseJob() | ConcatenateRuns() | SplitPartitions()
             | JoinPartitions() | AlterSettings() | AlterSchema() | RetireFiles() | PurgeFiles() | SetMerge()
             | DropExpired() | AdvanceView() | SetTag() | RemoveTag() | SubmitRequests() | FailRequest()
-            | RejectRequest() | AddIndex() | DropIndex() | DropTable()
+            | RejectRequest() | AddIndex() | DropIndex() | RequireFeatures() | DropTable()
         ):  # fmt: skip
             return False
         case _:

@@ -96,7 +96,7 @@ def verify(
         # If the log is damaged, a checkpoint may have files that were added later.
         known = max((found.head, *found.reference_heads.values()), key=lambda one: one.version).state
         used = used_files(known)
-        file_findings, checked = _check_files(storage, known, used, deep)
+        file_findings, checked = _check_files(storage, table_id, known, used, deep)
         latest = known if any(finding.damage for finding in findings) or not file_findings else log.follow()
         # A file whose references were dropped meanwhile may have been deleted.
         live = (
@@ -183,13 +183,14 @@ def _verified(log: Log[TableState, Proposal, Transaction], table_id: str) -> _Ve
 
 
 def _check_files(
-    storage: Storage, state: TableState, used: Sequence[Used], deep: Deep | None
+    storage: Storage, table_id: str, state: TableState, used: Sequence[Used], deep: Deep | None
 ) -> tuple[list[tuple[Used, Finding]], Scrubbed | None]:
     """Return the findings about the objects of the files, and which of these were read."""
     by_id = {one.file.id: one for one in used}
     files = [one.file for one in used]
-    sizes = _sizes(storage, state.table, files)
-    file_findings = [(by_id[file], finding) for file, finding in check_objects(state.table, files, sizes)]
+    # The state of a log of which nothing can be read has no id.
+    sizes = _sizes(storage, table_id, files)
+    file_findings = [(by_id[file], finding) for file, finding in check_objects(table_id, files, sizes)]
     if deep is None:
         return file_findings, None
     sample = deep.share < 1

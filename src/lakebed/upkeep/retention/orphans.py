@@ -32,6 +32,7 @@ from lakebed.errors import Code, Error
 from lakebed.log.last_modified_times import from_us, to_us
 from lakebed.log.outcomes import NotCommitted, version_of
 from lakebed.model import settings
+from lakebed.model.features import COLLECTORS, require_features
 from lakebed.model.files import (
     TABLES_FOLDER,
     checkpoint_folder,
@@ -151,6 +152,7 @@ def delete_orphans(table: Table, *, dry_run: bool = False, force: bool = False) 
 def _sweep(table: Table, *, dry_run: bool, force: bool) -> OrphanReport:
     last = max(table.log.backend.versions(), default=0)
     known = table.state()
+    require_features(known.features, COLLECTORS, f"table {table.name}")
     _check_reached(table, known, last)
     objects = [
         FoundObject(listed.name, listed.size_bytes, to_us(listed.last_modified))
@@ -240,6 +242,7 @@ def delete_dropped(instance: Instance, *, dry_run: bool = False) -> DroppedRepor
         if table_id in named or not (objects or whole_log):
             continue
         table = instance.unnamed(table_id)
+        require_features(table.state().features, COLLECTORS, f"table {table_id}")
         if not table.state().dropped:
             if not objects:
                 continue

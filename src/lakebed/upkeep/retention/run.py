@@ -36,6 +36,7 @@ from typing import TYPE_CHECKING
 from lakebed import clock
 from lakebed.errors import DamagedError, Error, NotRetainedError
 from lakebed.log.outcomes import NotCommitted, version_of
+from lakebed.model.features import COLLECTORS, require_features
 from lakebed.model.files import object_names
 from lakebed.model.html_tables import FactsView
 from lakebed.model.reports import WorkReport
@@ -138,6 +139,7 @@ def gc(
     Orphans in doubt are kept and reported, unless ``force`` is given. Lists all objects of the tables:
     one request per thousand objects. After an error of one table the others are still collected.
     """
+    require_features(instance.catalog().features, COLLECTORS, f"the instance {instance.url}")
     collections, orphans, errors = [], [], []
     chosen = [instance.table(name) for name in instance.tables()] if tables is None else tables
     for table in chosen:
@@ -162,8 +164,10 @@ def collect_garbage(table: Table, *, dry_run: bool = False, batch_files: int = B
 
     Raises:
         ContentionError, UnknownOutcomeError, StorageError: retired files stay retired for the next round.
-        DamagedError, UnsupportedFormatError: a pin cannot be read; nothing was deleted.
+        DamagedError, UnsupportedFormatError: a pin cannot be read, or collectors must know a feature that is unknown
+            here; nothing was deleted.
     """
+    require_features(table.state().features, COLLECTORS, f"table {table.name}")
     if dry_run:
         state = table.state()
         planned = _plan(table, state)

@@ -48,6 +48,7 @@ from lakebed.model.state.transactions.partition_changes import (
     SplitPartitions,
 )
 from lakebed.model.state.transactions.removals import ProposeRemoval, RemoveRange, RemoveRangeDocument
+from lakebed.model.state.transactions.required_features import RequireFeatures
 from lakebed.model.state.transactions.resolution import Description, Refusal, Rejected, Repeated, TooManyRuns, TooOld
 from lakebed.model.state.transactions.restores import ProposeRestore, RestoreDocument, RestoreVersion
 from lakebed.model.state.transactions.retention import (
@@ -80,7 +81,8 @@ __all__ = [
     "ProposeFeed",
     "ProposeFiles", "ProposeFilter", "ProposeJobs", "ProposeJoin", "ProposeOutput", "ProposeRemoval",
     "ProposeRestore", "ProposeRewrite", "ProposeSchema", "ProposeSplit", "PurgeFiles", "RaiseWatermark", "Refusal",
-    "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RestoreVersion", "RetireFiles",
+    "RejectRequest", "Rejected", "RemoveRange", "RemoveTag", "Repeated", "Replace", "RequireFeatures", "RestoreVersion",
+    "RetireFiles",
     "SetMerge", "SetTag", "SplitPartitions", "StoredTransaction", "SubmitRequests", "TooManyRuns", "TooOld",
     "Transaction", "Watermark", "apply", "resolve",
 ]  # fmt: skip
@@ -89,20 +91,21 @@ Proposal = (
     CreateTable | ProposeFiles | ProposeFeed | ProposeEntries | OpenJob | ProposeJobs | ProposeOutput | ProposeRewrite
     | CloseJob | ConcatenateRuns | ProposeSplit | ProposeJoin | ProposeRemoval | ProposeRestore | AlterSettings
     | ProposeSchema | SetMerge | ProposeFilter | ProposeCut | ProposeExpiry | RetireFiles | PurgeFiles | RaiseWatermark
-    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex | DropTable
+    | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex | RequireFeatures
+    | DropTable
 )  # fmt: skip
 Transaction = (
     CreateTable | AddFiles | AdvanceView | OpenJob | Replace | CloseJob | ConcatenateRuns | SplitPartitions
     | JoinPartitions | RemoveRange | RestoreVersion | AlterSettings | AlterSchema | SetMerge | ChangeFilter
     | DropExpired | RetireFiles | PurgeFiles | RaiseWatermark | SetTag | RemoveTag | SubmitRequests | FailRequest
-    | RejectRequest | AddIndex | DropIndex | DropTable
+    | RejectRequest | AddIndex | DropIndex | RequireFeatures | DropTable
 )  # fmt: skip
 StoredTransaction = (
     CreateTableDocument | AddFilesDocument | AdvanceView | OpenJobDocument | ReplaceDocument | CloseJob
     | ConcatenateRuns | SplitDocument | JoinDocument | RemoveRangeDocument | RestoreDocument | AlterSettings
     | AlterSchemaDocument | SetMergeDocument | ChangeFilterDocument | DropExpiredDocument | RetireFiles | PurgeFiles
     | RaiseWatermarkDocument | SetTag | RemoveTag | SubmitRequests | FailRequest | RejectRequest | AddIndex | DropIndex
-    | DropTable
+    | RequireFeatures | DropTable
 )  # fmt: skip
 """Transactions as the log stores them, a tagged union: the field ``type`` names the transaction."""
 

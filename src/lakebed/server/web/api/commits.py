@@ -53,6 +53,7 @@ from lakebed.model.state.transactions import (
     Proposal,
     ProposeFilter,
     ProposeSchema,
+    RequireFeatures,
     SetMerge,
 )
 from lakebed.server.security.principal import Permission
@@ -64,7 +65,7 @@ from lakebed.table.table import Table
 if TYPE_CHECKING:
     from lakebed.log.log import Log
 
-ADMINISTRATION = (AddIndex, AlterSettings, DropIndex, ProposeFilter, ProposeSchema, SetMerge)
+ADMINISTRATION = (AddIndex, AlterSettings, DropIndex, ProposeFilter, ProposeSchema, RequireFeatures, SetMerge)
 """What an admin proposes; anything else of a table needs the permission to write."""
 
 THREADS_MAX = 64
@@ -146,7 +147,7 @@ async def commit_catalog(
 def _changed_tables(change: CatalogProposal, tables: Mapping[str, str]) -> list[str | None]:
     """Return the names of tables that a change is about; None: of all."""
     match change:
-        case SetDefaults() | FenceCreations():
+        case SetDefaults() | FenceCreations() | RequireFeatures():
             return [None]
         case RegisterTable() | RenameTable():
             return [change.name, *([tables[change.table]] if change.table in tables else [])]
