@@ -36,7 +36,9 @@ from lakebed.model.public_names import MovedModules, lazy_names
 from lakebed.model.version import VERSION
 
 if TYPE_CHECKING:
+    from lakebed.engine.statement_parameters import sql_literal
     from lakebed.files.parquet.read_cache import read_cache_stats, set_read_cache_bytes
+    from lakebed.jobs.distributed_write import DistributedWrite, SentRows
     from lakebed.jobs.executor import Launcher
     from lakebed.jobs.job_progress import Progress
     from lakebed.jobs.pipeline import Pipeline
@@ -74,6 +76,7 @@ __all__ = [
     "Custom",
     "DamagedError",
     "Deep",
+    "DistributedWrite",
     "DropField",
     "Error",
     "ExistsError",
@@ -94,6 +97,7 @@ __all__ = [
     "RenameField",
     "Schema",
     "SchemaMismatchError",
+    "SentRows",
     "Service",
     "SetFilter",
     "SetMerge",
@@ -110,6 +114,7 @@ __all__ = [
     "read_cache_stats",
     "set_read_cache_bytes",
     "set_state_cache_bytes",
+    "sql_literal",
     "status",
 ]
 
@@ -121,6 +126,7 @@ _HOMES = {
     "Count": "lakebed.read.rows.counting",
     "Custom": "lakebed.model.merge_modes",
     "Deep": "lakebed.model.findings",
+    "DistributedWrite": "lakebed.jobs.distributed_write",
     "DropField": "lakebed.model.state.transactions.schema_changes",
     "Field": "lakebed.model.schema",
     "First": "lakebed.model.merge_modes",
@@ -135,6 +141,7 @@ _HOMES = {
     "Progress": "lakebed.jobs.job_progress",
     "RenameField": "lakebed.model.state.transactions.schema_changes",
     "Schema": "lakebed.model.schema",
+    "SentRows": "lakebed.jobs.distributed_write",
     "Service": "lakebed.server.service.service",
     "SetFilter": "lakebed.model.row_filters",
     "SetMerge": "lakebed.model.state.transactions.merge_changes",
@@ -147,6 +154,7 @@ _HOMES = {
     "read_cache_stats": "lakebed.files.parquet.read_cache",
     "set_read_cache_bytes": "lakebed.files.parquet.read_cache",
     "set_state_cache_bytes": "lakebed.log.segments",
+    "sql_literal": "lakebed.engine.statement_parameters",
     "status": "lakebed.server.service.store_status",
     "unload_ipython_extension": "lakebed.model.notebook_extension",
 }

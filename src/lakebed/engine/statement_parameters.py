@@ -77,7 +77,7 @@ def with_parameters(query: str, parameters: Parameters | None) -> str:
         raise Code.ARGUMENT_INVALID(
             f"the statement has {_named(needed)}, and the values are for {_named(values.keys())}; give a value for each"
         )
-    return filled(query, found, {name: literal_of(value) for name, value in values.items()})
+    return filled(query, found, {name: sql_literal(value) for name, value in values.items()})
 
 
 def _by_place(parameters: Any) -> dict[int | str, Any]:
@@ -110,8 +110,14 @@ def filled(query: str, found: Sequence[ParameterPlace], literals: Mapping[int | 
     return "".join([*parts, query[end:]])
 
 
-def literal_of(value: Any) -> str:
-    """Return a Python value as an SQL literal. Raises UsageError for a value without a literal."""
+def sql_literal(value: Any) -> str:
+    """Return a Python value as an SQL literal of exactly its value and type, to be put into a statement.
+
+    Values are None, bool, int, float, Decimal, str, bytes, dates and times, UUID, and scalars of Arrow. Where a call
+    takes parameters, give it those.
+
+    Raises UsageError for a value without a literal.
+    """
     try:
         if isinstance(value, dt.time) and value.tzinfo is None:
             # A literal has the unit of the column beside it, which no cast has.

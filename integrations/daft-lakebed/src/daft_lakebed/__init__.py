@@ -1,12 +1,13 @@
-"""Tables of Lakebed as data frames of Daft: a task for each split of one version of a table.
+"""Tables of Lakebed as data frames of Daft: a task for each split of one version of a table, and writes.
 
-Core function: :func:`read_table`. The table reads the columns that a frame needs, and only the pages whose rows can
-pass its filters. Daft filters the rows that the table has left again, so what a filter means is decided by Daft.
+Core functions: :func:`read_table`; :func:`write_table`, which adds the rows of a frame in one commit. The table reads
+the columns that a frame needs, and only the pages whose rows can pass its filters. Daft filters the rows that the table
+has left again, so what a filter means is decided by Daft.
 """
 
 import asyncio
 import datetime as dt
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,12 +15,13 @@ import daft
 import pyarrow as pa
 from daft.expressions import Expression, ExpressionVisitor
 from daft.io.pushdowns import Pushdowns
+from daft.io.sink import DataSink, WriteResult
 from daft.io.source import DataSource, DataSourceTask
-from daft.recordbatch import RecordBatch
+from daft.recordbatch import MicroPartition, RecordBatch
 
-from lakebed.engine.statement_parameters import literal_of
+from lakebed import DistributedWrite, SentRows, sql_literal
 
-__all__ = ["LakebedSource", "read_table"]
+__all__ = ["LakebedSink", "LakebedSource", "read_table", "write_table"]
 
 
 def read_table(
@@ -37,6 +39,76 @@ def read_table(
     # Checks the columns and the predicate before any task runs.
     snapshot.scan(columns=names, where=where, limit=0).close()
     return LakebedSource(snapshot, names, where).read()
+
+
+def write_table(
+    frame: daft.DataFrame,
+    table: Any,
+    *,
+    commit_id: str | None = None,
+    base_version: int | None = None,
+    partial: bool = False,
+    row_kind: str | None = None,
+) -> int:
+    """Add the rows of a frame to a table in one commit; returns the version from which on they are visible.
+
+    The arguments are those of ``Table.write``. With a ``commit_id`` a repeat adds nothing, and does not run the frame
+    if it was committed before. Until the commit the table is as it was, whatever fails. Rows with equal keys of
+    different tasks arrive in no particular order.
+
+    Raises UsageError for a table in ``memory://`` or of a service; SchemaMismatchError for columns that do not fit, and
+    RuntimeError of Daft for values that do not.
+    """
+    write = DistributedWrite.of(
+        table,
+        frame.schema().to_pyarrow_schema(),
+        commit_id=commit_id,
+        base_version=base_version,
+        partial=partial,
+        row_kind=row_kind,
+    )
+    if write.committed is not None:
+        return write.committed
+    (version,) = frame.write_sink(LakebedSink(table, write)).to_pydict()["version"]
+    return int(version)
+
+
+_COMMITTED = pa.schema({"version": pa.int64(), "rows": pa.int64()})
+
+
+class LakebedSink(DataSink[SentRows]):
+    """Adds the rows of all tasks in one commit, as ``write`` says; the result is the version, and the rows sent.
+
+    A task may run again: Daft answers with one result for each, and the files of others are orphans.
+    """
+
+    def __init__(self, table: Any, write: DistributedWrite) -> None:
+        self._table, self._write = table, write
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need no table.
+        return {**self.__dict__, "_table": None}
+
+    def name(self) -> str:
+        """Return the name of the write in Daft's plans."""
+        return "Lakebed"
+
+    def schema(self) -> daft.Schema:
+        """Return the columns of the result."""
+        return daft.Schema.from_pyarrow_schema(_COMMITTED)
+
+    def write(self, micropartitions: Iterator[MicroPartition]) -> Iterator[WriteResult[SentRows]]:
+        """Write the rows of a task as a run of files."""
+        sent = self._write.send(batch for part in micropartitions for batch in part.to_arrow().to_batches())
+        if sent.files:
+            yield WriteResult(sent, sent.size_bytes, sent.rows)
+
+    def finalize(self, write_results: list[WriteResult[SentRows]]) -> MicroPartition:
+        """Commit the files of all tasks."""
+        sent = [one.result for one in write_results]
+        version = self._write.commit(self._table, sent)
+        rows = sum(one.rows for one in sent)
+        return MicroPartition.from_pydict(pa.table({"version": [version], "rows": [rows]}, _COMMITTED).to_pydict())
 
 
 class LakebedSource(DataSource):
@@ -184,7 +256,7 @@ class _Predicate(ExpressionVisitor[Any]):
             case ("column", name), ("value", value):
                 kind = self._schema.field(name).type
                 if any(is_kind(kind) and type(value) is of for is_kind, of in _ALIKE):
-                    return f"{_quoted(name)} {sign} {literal_of(value)}"
+                    return f"{_quoted(name)} {sign} {sql_literal(value)}"
         return None
 
 

@@ -1,25 +1,26 @@
-"""Tables of Lakebed as datasets of Ray Data: a read task for each split of one version of a table.
+"""Tables of Lakebed as datasets of Ray Data: a read task for each split of one version of a table, and writes.
 
-Core function: :func:`read_table`. Ray has the columns that a dataset needs, and its filters, applied by the table: it
-reads only these columns, and only the pages whose rows can pass. What a filter means is decided by Ray: its own
-expression is applied to the rows that the table has left.
+Core functions: :func:`read_table`; :func:`write_table`, which adds the rows of a dataset in one commit. Ray has the
+columns that a dataset needs, and its filters, applied by the table: it reads only these columns, and only the pages
+whose rows can pass. What a filter means is decided by Ray: its own expression is applied to the rows that the table has
+left.
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import ray
-from ray.data.block import BlockMetadata
-from ray.data.datasource import Datasource, ReadTask
+from ray.data.block import Block, BlockAccessor, BlockMetadata
+from ray.data.datasource import Datasink, Datasource, ReadTask, WriteResult
 from ray.data.expressions import AliasExpr, BinaryExpr, ColumnExpr, Expr, LiteralExpr, Operation, UnaryExpr
 
-from lakebed.engine.statement_parameters import literal_of
+from lakebed import DistributedWrite, SentRows, sql_literal
 
-__all__ = ["LakebedDatasource", "read_table"]
+__all__ = ["LakebedDatasink", "LakebedDatasource", "read_table", "write_table"]
 
 
 def read_table(
@@ -37,6 +38,69 @@ def read_table(
     # Checks the columns and the predicate before any task runs.
     snapshot.scan(columns=names, where=where, limit=0).close()
     return ray.data.read_datasource(LakebedDatasource(snapshot, names, where))
+
+
+def write_table(
+    dataset: ray.data.Dataset,
+    table: Any,
+    *,
+    commit_id: str | None = None,
+    base_version: int | None = None,
+    partial: bool = False,
+    row_kind: str | None = None,
+) -> int:
+    """Add the rows of a dataset to a table in one commit; returns the version from which on they are visible.
+
+    The arguments are those of ``Table.write``. With a ``commit_id`` a repeat adds nothing, and does not run the dataset
+    if it was committed before. Until the commit the table is as it was, whatever fails. Rows with equal keys of
+    different tasks arrive in no particular order.
+
+    Raises UsageError for a table in ``memory://`` or of a service; SchemaMismatchError, in the task as well.
+    """
+    schema = None
+    if table.settings()["schema_growth"] == "add":
+        found = dataset.schema()
+        schema = found.base_schema if found is not None and isinstance(found.base_schema, pa.Schema) else None
+    write = DistributedWrite.of(
+        table, schema, commit_id=commit_id, base_version=base_version, partial=partial, row_kind=row_kind
+    )
+    if write.committed is not None:
+        return write.committed
+    sink = LakebedDatasink(table, write)
+    dataset.write_datasink(sink)
+    if sink.version is None:
+        # Ray had no task to run.
+        sink.version = write.commit(table, [])
+    return sink.version
+
+
+class LakebedDatasink(Datasink[SentRows]):
+    """Adds the rows of all write tasks in one commit, as ``write`` says; ``version`` is then that of the commit.
+
+    A task may run again, or twice: Ray answers with one result for each, and the files of others are orphans.
+    """
+
+    def __init__(self, table: Any, write: DistributedWrite) -> None:
+        self.version: int | None = None
+        self._table, self._write = table, write
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Tasks need no table.
+        return {**self.__dict__, "_table": None}
+
+    def get_name(self) -> str:
+        """Return the name of the write in Ray's reports."""
+        return "Lakebed"
+
+    def write(self, blocks: Iterable[Block], ctx: Any) -> SentRows:
+        """Write the rows of a task as a run of files."""
+        return self._write.send(
+            batch for block in blocks for batch in BlockAccessor.for_block(block).to_arrow().to_batches()
+        )
+
+    def on_write_complete(self, write_result: WriteResult[SentRows]) -> None:
+        """Commit the files of all tasks."""
+        self.version = self._write.commit(self._table, [one for one in write_result.write_returns if one is not None])
 
 
 class LakebedDatasource(Datasource):
@@ -134,9 +198,9 @@ def _sql(expression: Expr, schema: pa.Schema) -> str | None:
             one, other = _sql(left, schema), _sql(right, schema)
             return None if one is None or other is None else f"({one}) OR ({other})"
         case BinaryExpr(op=op, left=ColumnExpr() as column, right=LiteralExpr(value=value)) if op in _SIGNS:
-            return f"{_name(column)} {_SIGNS[op]} {literal_of(value)}" if _is_alike(column, [value], schema) else None
+            return f"{_name(column)} {_SIGNS[op]} {sql_literal(value)}" if _is_alike(column, [value], schema) else None
         case BinaryExpr(op=Operation.IN, left=ColumnExpr() as column, right=LiteralExpr(value=list() as values)):
-            inside = ", ".join(map(literal_of, values)) if _is_alike(column, values, schema) else ""
+            inside = ", ".join(map(sql_literal, values)) if _is_alike(column, values, schema) else ""
             return f"{_name(column)} IN ({inside})" if inside else None
         case UnaryExpr(op=Operation.IS_NULL, operand=ColumnExpr() as column):
             return f"{_name(column)} IS NULL"

@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import exc, schema, types
 from sqlalchemy.sql import compiler
 
-from lakebed.engine.statement_parameters import literal_of
+from lakebed import sql_literal
 from sqlalchemy_lakebed.types import NAMED, VECTOR
 
 OWN_OPTIONS = ("key", "sort_key", "merge")
@@ -171,7 +171,7 @@ class LakebedCompiler(compiler.SQLCompiler):
     def render_literal_value(self, value: Any, type_: Any) -> str:
         """Return a value as a literal of exactly its value and type."""
         if isinstance(value, _EXACT) and not isinstance(type_, types.TypeDecorator):
-            return literal_of(value)
+            return sql_literal(value)
         return str(super().render_literal_value(value, type_))
 
 

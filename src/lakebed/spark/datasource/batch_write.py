@@ -26,22 +26,19 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from lakebed.errors import Code, NotRetainedError
-from lakebed.jobs.executor import Root, on_one_core, task_scratch
+from lakebed.jobs.distributed_write import DistributedWrite, SentRows
+from lakebed.jobs.executor import on_one_core
 from lakebed.model.state.codec import outline
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import AddFiles
 from lakebed.spark.datasource import spark_columns
 from lakebed.spark.datasource.options import STREAM_WRITE, WRITE, Options
 from lakebed.spark.datasource.spark_columns import arrow_of
-from lakebed.write.conformer import Conformer
-from lakebed.write.growth import Growth
-from lakebed.write.row_encoder import RowEncoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from lakebed.files.parquet.layout import Layout
     from lakebed.model.files import DataFile, NewFile
     from lakebed.table.table import Table
 
@@ -140,78 +137,48 @@ class Sent(WriterCommitMessage):
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The common part of all tasks of a write."""
+    """The write of all tasks, which have rows of Spark."""
 
-    place: Root
-    table_id: str
-    layout: Layout
-    encoder: RowEncoder
-    memory_limit_bytes: int
-    cuts: tuple[bytes, ...]
-    base_version: int
+    written: DistributedWrite
 
     @classmethod
     def of(cls, options: Options, spark: StructType) -> Sender:
         """Read the table. Raises UsageError, NotFoundError; SchemaMismatchError if the columns do not fit."""
-        table = options.open_table()
-        state = table.state()
-        layout, limits = table.layout(), table.settings_in_force()
-        growth = Growth.of(state, limits)
-        operation = options.operation()
-        if growth is not None:
-            read = () if operation.row_kind is None else (operation.row_kind,)
-            layout = growth.layout(layout, [(SOURCE, arrow_of(spark))], read)
-        grows = growth is not None
-        conformer = Conformer(layout.schema, value_bytes_max=limits.value_bytes_max, grows=grows, asked_by=_ASKED_BY)
-        encoder = RowEncoder(conformer, state.merge, operation)
-        spark_columns.check_columns(spark, encoder, SOURCE)
-        return cls(
+        written = DistributedWrite.with_operation(
+            options.open_table(),
             options.place,
-            table.id,
-            replace(layout, schema=encoder.schema),
-            encoder,
-            limits.memory_limit_bytes,
-            state.partitions.boundaries,
-            state.version,
+            options.operation(),
+            arrow_of(spark),
+            source=SOURCE,
+            asked_by=_ASKED_BY,
         )
+        spark_columns.check_columns(spark, written.encoder, SOURCE)
+        return cls(written)
+
+    @property
+    def table_id(self) -> str:
+        """The id of the table."""
+        return self.written.table_id
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> tuple[NewFile, ...]:
-        """Sort the rows into one run, merged by the table's mode, and send it.
-
-        Raises SchemaMismatchError, BadKeyError, StorageError.
-        """
-        from lakebed import clock
-        from lakebed.files.sorting.sort import sort_runs
-        from lakebed.write.run import send_run
-
+        """As :meth:`DistributedWrite.send`."""
         on_one_core()
-        rows = (spark_columns.from_spark(batch, self.encoder, SOURCE) for batch in batches if batch.num_rows)
-        with task_scratch() as scratch:
-            run = sort_runs(
-                rows,
-                self.layout,
-                scratch,
-                memory_limit_bytes=self.memory_limit_bytes,
-                cuts=self.cuts,
-                mode=self.encoder.mode,
-            )
-            return send_run(self.place.connect(), self.table_id, run, job=clock.new_id())
+        encoder = self.written.encoder
+        return self.written.send_stored(
+            spark_columns.from_spark(batch, encoder, SOURCE) for batch in batches if batch.num_rows
+        ).files
 
     def commit(self, options: Options, messages: Sequence[Any], request_key: str | None) -> None:
         """Add the files of the messages in one entry; nothing if there are none.
 
         Raises as Table.commit does; NotFoundError if the table was dropped, also if another has its name.
         """
-        from lakebed.log.outcomes import version_of
-        from lakebed.model.state.transactions import ProposeFiles
-        from lakebed.write.run import commit_files
-
         if any(not isinstance(message, Sent) for message in messages):
             raise Code.SPARK_FAILED("Spark commits a write without the message of a task; nothing was added")
-        files: tuple[NewFile, ...] = tuple(new for message in messages for new in message.files)
-        if files or request_key is not None:
-            table = options.open_table(self.table_id)
-            version_of(commit_files(table, ProposeFiles(files, request_key, self.base_version)), f"table {table.name}")
+        if request_key is None and not any(message.files for message in messages):
+            return
+        written = replace(self.written, commit_id=request_key)
+        written.commit(options.open_table(self.table_id), [SentRows(message.files) for message in messages])
 
 
 class TableWriter(DataSourceArrowWriter):
