@@ -6,6 +6,7 @@ docs/format.md, which contains their digest.
 
 import json
 import re
+from collections import defaultdict
 from pathlib import Path
 from typing import get_args
 
@@ -62,15 +63,18 @@ def test_the_same_calls_write_objects_of_the_same_shape(tmp_path):
     # The name of the folder is stored in entries, and their length determines when a checkpoint is written.
     root = make.CURRENT.with_name(f"lakebed-{random_token()[:6]}")
     assert len(str(root)) == len(str(make.CURRENT))
-    make.build(root, tmp_path / make.ARCHIVE)
-    assert listing(make.extract(tmp_path / make.ARCHIVE, tmp_path / "again")) == recorded(make.LISTING)
+    make.build(root, tmp_path / "instance.tar")
+    assert listing(make.extract(tmp_path / "instance.tar", tmp_path / "again")) == recorded(make.LISTING)
 
 
 def test_the_instance_has_everything_that_an_instance_can_have(root):
     """Every registry is compared with what is stored: what is added to one has to be added to the instance as well."""
     lines = [json.loads(line) for path in root.glob("lake/**/*.*json") for line in path.read_text().splitlines()]
     held = list(members(lines))
-    stored = {name: {value for key, value in held if key == name and isinstance(value, str)} for name, _ in held}
+    stored = defaultdict(set)
+    for name, value in held:
+        if isinstance(value, str):
+            stored[name].add(value)
     transactions = (*get_args(StoredTransaction), *get_args(CatalogChange))
     assert {str(one.__struct_config__.tag) for one in transactions} <= stored["type"]
     assert MODES.keys() <= stored["mode"]
