@@ -306,15 +306,15 @@ def test_the_constructors_of_the_api():
 
 
 def test_fetching_row_by_row_holds_one_batch():
-    many = [pa.record_batch({"x": pa.array(range(8192))}) for _ in range(40)]
+    many = [pa.record_batch({"x": pa.array(range(8192))}) for _ in range(16)]
     cursor = dbapi.connect(Batches(*many)).cursor().execute("")
     tracemalloc.start()
     try:
-        assert sum(1 for _ in cursor) == 40 * 8192
+        assert sum(1 for _ in cursor) == 16 * 8192
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # 8192 rows of a tuple and an integer take about 1 MB.
+    # 8192 rows of a tuple and an integer take about 1 MB, and all of them 16 MB.
     assert peak < 8 * 1024 * 1024
 
 

@@ -164,7 +164,10 @@ class PersistentTable(Mapping[K, V], Generic[K, V]):
 
     def __len__(self) -> int:
         """Looks up each changed key in the base."""
-        return len(self._base) + sum((key in self) - (key in self._base) for key in self._delta)
+        base, merge = self._base, self._operator.merge
+        return len(base) + sum(
+            (merge(base, key, change) is not None) - (key in base) for key, change in self._delta.items()
+        )
 
     def __repr__(self) -> str:
         return f"PersistentTable({dict(self)!r})"
