@@ -33,8 +33,17 @@ def shapes() -> dict[str, Callable[[], list[Any]]]:
         zeros = pa.array(np.zeros(BIG // 16, np.int64))
         return [pa.record_batch({"k": zeros, "n": zeros})]
 
+    def texts(*ends: str, size: int) -> Any:
+        """Texts of ``size`` characters before their ends; Python's own would be copied three times."""
+        whole = [size + len(end) for end in ends]
+        data = np.full(sum(whole), ord("x"), np.uint8)
+        offsets = np.concatenate([[0], np.cumsum(whole)]).astype(np.int32)
+        for stop, end in zip(offsets[1:], ends, strict=True):
+            data[stop - len(end) : stop] = list(end.encode())
+        return pa.Array.from_buffers(pa.string(), len(ends), [None, pa.py_buffer(offsets), pa.py_buffer(data)])
+
     def long_text() -> list[Any]:
-        return [pa.record_batch({"k": [1], "s": ["x" * BIG]})]
+        return [pa.record_batch({"k": [1], "s": texts("", size=BIG)})]
 
     def keys() -> list[Any]:
         return [pa.record_batch({"k": pa.array(np.zeros(BIG // 8, np.int64))})]
@@ -44,16 +53,15 @@ def shapes() -> dict[str, Callable[[], list[Any]]]:
         return [pa.record_batch({"k": zeros, **{f"c{number}": zeros for number in range(64)}})]
 
     def dictionary() -> list[Any]:
-        values = pa.array(["x" * (BIG // 4)] * 4)
+        values = texts("", "", "", "", size=BIG // 4)
         return [pa.record_batch({"k": [1], "s": pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), values)})]
 
     def deltas() -> Iterator[Any]:
-        values: list[str] = []
         # Each batch is written with all values so far, of which those before are found again.
         for number in range(3):
-            values += ["x" * MIB + str(len(values) + more) for more in range(BIG // 3 // MIB)]
+            values = texts(*map(str, range((number + 1) * (BIG // 3 // MIB))), size=MIB)
             indices = pa.array([number], pa.int32())
-            yield pa.record_batch({"k": [number], "s": pa.DictionaryArray.from_arrays(indices, pa.array(values))})
+            yield pa.record_batch({"k": [number], "s": pa.DictionaryArray.from_arrays(indices, values)})
 
     def nulls() -> list[Any]:
         many = pa.NullArray.from_buffers(pa.null(), 2**40, [None])

@@ -40,12 +40,15 @@ from tests.service.served import served
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS = float(os.environ.get("READ_IN_PLACE_S", "8"))
+SECONDS = float(os.environ.get("READ_IN_PLACE_S", "3"))
 VERSIONS_MIN = 3
 """Versions that each engine has to see, however short the time is."""
 
 UPKEEP_WRITES = 15
 """Writes between two rounds of upkeep by the writer: beside the readers, the service may come too late."""
+
+WRITES_MIN = 2 * UPKEEP_WRITES
+"""Writes, however short the time is and however slow the machine: two rounds of upkeep."""
 
 HISTORY_S = 120
 """An answer is compared with its version within this time: Spark may need a minute beside the others."""
@@ -136,7 +139,11 @@ def _change(lake: lakebed.Instance, is_enough: Callable[[], bool]) -> None:
     enough reads.
     """
     table, chance, began, number = lake.table("t"), random.Random(1), time.monotonic(), 0
-    while time.monotonic() - began < SECONDS or not (is_enough() or time.monotonic() - began > SECONDS + 120):
+    while (
+        time.monotonic() - began < SECONDS
+        or number < WRITES_MIN
+        or not (is_enough() or time.monotonic() - began > SECONDS + 120)
+    ):
         number += 1
         keys = chance.sample(range(2 * KEYS), 200)
         table.write(pa.table({"k": keys, "v": [f"write {number}"] * len(keys)}))
