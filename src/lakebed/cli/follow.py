@@ -141,10 +141,10 @@ def run(cli: Invocation, *, declared: DeclaredFollower, resnapshot: bool, until_
 @command
 @_followed
 def create(cli: Invocation, *, declared: DeclaredFollower) -> None:
-    """Have services follow a source, as `lakebed follow` does until Ctrl-C.
+    """Have services follow a source: `lakebed serve --followers` runs it.
 
-    A service with --followers (`lakebed serve`) runs it, with the environment of that service: passwords, and the file
-    of --source-config, by its absolute path, are those of its machine. If several do, one of them follows.
+    It does so as `lakebed follow` until Ctrl-C, in its own environment: passwords, and the file of --source-config, by
+    its absolute path, are those of its machine. Of several services one follows.
     """
     if declared.config is not None and not Path(declared.config).is_absolute():
         raise Code.ARGUMENT_INVALID(
@@ -163,9 +163,10 @@ def create(cli: Invocation, *, declared: DeclaredFollower) -> None:
 @command
 @click.argument("name", metavar="NAME", help="The follower's name.")
 def pause(cli: Invocation, *, name: str) -> None:
-    """Pause a follower that services run; its source keeps the changes meanwhile.
+    """Pause a follower that services run.
 
-    The service that runs it ends it within seconds. A slot that is not read keeps the log of its server.
+    The service that runs it ends it within seconds, and its source keeps the changes meanwhile. A slot that is not read
+    keeps the log of its server.
     """
     pause_follower(cli.instance().storage, check_name(name), paused=True)
     cli.out.document({"name": name, "paused": True}, [f"follower {name} paused"])
@@ -174,7 +175,7 @@ def pause(cli: Invocation, *, name: str) -> None:
 @command
 @click.argument("name", metavar="NAME", help="The follower's name.")
 def resume(cli: Invocation, *, name: str) -> None:
-    """Resume a follower that is paused, and try one again that is parked after failures."""
+    """Resume a follower that is paused, or parked after failures."""
     pause_follower(cli.instance().storage, check_name(name), paused=False)
     cli.out.document({"name": name, "paused": False}, [f"follower {name} resumed; a service runs it within seconds"])
 
@@ -200,10 +201,10 @@ def list_followers(cli: Invocation) -> None:
     help="Also drop its slot and its publication in PostgreSQL, which keeps its log for it.",
 )
 def drop(cli: Invocation, *, name: str, at_source: bool) -> None:
-    """Drop a follower; its tables keep their rows. One that a command runs has to be stopped before.
+    """Drop a follower; its tables keep their rows.
 
-    The tables also keep their positions: followed again under the same name, they get no new snapshot. A slot that is
-    left keeps the log of the server, until its disk is full.
+    One that a command runs has to be stopped before. The tables also keep their positions: followed again under the
+    same name, they get no new snapshot. A slot that is left keeps the log of the server, until its disk is full.
     """
     storage = cli.instance().storage
     url, was_declared = _end_in_services(storage, check_name(name), cli.out.note)

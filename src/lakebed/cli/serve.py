@@ -447,8 +447,8 @@ def s3_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--followers",
     is_flag=True,
-    help="Run the followers of `lakebed follow create`, with the passwords of this environment. Everyone who can write "
-    "to the instance's storage can add one.",
+    help="Run followers (`lakebed follow create`), with the passwords of this environment. Everyone who can write to "
+    "the storage can add one.",
 )
 @request_limits
 @protection
