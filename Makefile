@@ -94,10 +94,12 @@ test-python: ## Run test-unit on another Python: make test-python PYTHON=python3
 # with ntfs-3g, exfat-fuse and exfatprogs; else these are skipped).
 TESTS_OF_PORTABLE := tests/processes/test_portable.py tests/processes/storage tests/tables/storage \
     tests/processes/spark/test_worker_pool.py tests/adversarial/test_statement_limits.py tests/spark/test_python_workers.py
+FILE_SYSTEMS := tests/processes/storage/test_file_systems.py
 .PHONY: test-portable
 test-portable: $(STAMP) ## Check types as on macOS, and test what systems differ in with its portable forms
 	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
-	@$(WITH_JAVA) LAKEBED_PORTABLE=1 $(BIN)/python -m pytest -q -rs $(SPREAD) $(TESTS_OF_PORTABLE) </dev/null
+	@$(WITH_JAVA) LAKEBED_PORTABLE=1 $(BIN)/python -m pytest -q $(SPREAD) --ignore $(FILE_SYSTEMS) $(TESTS_OF_PORTABLE) </dev/null
+	@$(BIN)/python -m pytest -q -rs $(FILE_SYSTEMS) </dev/null
 
 .PHONY: test-walks
 test-walks: $(STAMP) ## Run the first steps of a new user, from the built wheel in empty environments
