@@ -12,6 +12,7 @@ BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input --quiet
 STAMP := .venv/.installed
 STAMP_OF_DOCS := .venv/.installed-docs
+STAMP_OF_RELEASE := .venv/.installed-release
 # The class archive from which the JVMs of tests start; made once for each set of packages.
 CLASSES := .venv/.class-archive
 
@@ -22,7 +23,7 @@ PYTHON ?= python3
 unexport PYTHONDONTWRITEBYTECODE
 
 # All folders of tests except those that need more than Python, Java and PostgreSQL.
-TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/engines/ tests/kafka/ tests/stores/ tests/walks/,$(wildcard tests/*/))
+TESTS := $(filter-out tests/__pycache__/ tests/browser/ tests/engines/ tests/kafka/ tests/release/ tests/stores/ tests/walks/,$(wildcard tests/*/))
 # The folders that start Spark, and the others.
 TESTS_OF_SPARK := $(filter tests/spark/ tests/cluster/,$(TESTS))
 TESTS_OF_CORE := $(filter-out $(TESTS_OF_SPARK),$(TESTS))
@@ -172,6 +173,23 @@ format: $(STAMP) ## Fix what ruff can fix
 docs: $(STAMP_OF_DOCS) ## Build the documentation as a site in site/, strictly and offline
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
+# Each file is given to the command in ATTEST, if there is one (RELEASE.md).
+.PHONY: release
+release: $(STAMP_OF_RELEASE) ## Build wheel and sdist twice, compare and check them, into dist/ (REHEARSE=1: before its day)
+	@$(BIN)/python -m scripts.release $(if $(REHEARSE),--rehearse) --attest '$(ATTEST)'
+
+.PHONY: test-release
+test-release: $(STAMP_OF_RELEASE) ## Test the tools of a release on releases of a small package: some minutes
+	@$(BIN)/python -m pytest -q -rs tests/release </dev/null
+
+# Of what is installed with the extra all, in the locked versions.
+.PHONY: sbom
+sbom: $(STAMP_OF_RELEASE) ## Write sbom.cdx.json anew, after a change of the version or of a lock
+	@$(BIN)/uv pip compile --quiet $(filter-out --generate-hashes,$(LOCK)) --no-header --all-extras \
+	    --constraint requirements.lock --constraint requirements-build.lock --output-file .venv/runtime.txt pyproject.toml
+	@$(BIN)/cyclonedx-py requirements --pyproject pyproject.toml --mc-type library --output-reproducible --of JSON \
+	    --spec-version 1.6 --output-file sbom.cdx.json .venv/runtime.txt 2>/dev/null
+
 .PHONY: pictures
 pictures: $(STAMP) ## Take the pictures of the documentation again: pages, a notebook, a terminal
 	@CHROMIUM="$$(scripts/ensure-chromium)" && export CHROMIUM && $(BIN)/python -m scripts.take_pictures docs/images
@@ -205,6 +223,8 @@ lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest version
 	    --constraint requirements-build.lock --output-file requirements.lock pyproject.toml
 	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group docs --constraint requirements-build.lock \
 	    --constraint requirements.lock --output-file requirements-docs.lock
+	@$(BIN)/uv pip compile --quiet --upgrade $(LOCK) --group release --constraint requirements-build.lock \
+	    --constraint requirements.lock --constraint requirements-docs.lock --output-file requirements-release.lock
 
 .PHONY: lock-integrations
 lock-integrations: $(STAMP) ## Update the lock files of integrations/
@@ -228,6 +248,10 @@ $(STAMP): pyproject.toml requirements.lock requirements-build.lock
 # A failure is ignored, because the archive only makes tests faster.
 $(CLASSES): $(STAMP)
 	@$(WITH_JAVA) $(BIN)/python -m lakebed.spark.class_archive >/dev/null 2>&1 || true
+	@touch $@
+
+$(STAMP_OF_RELEASE): $(STAMP) requirements-release.lock
+	@$(PIP) install --require-hashes --no-build-isolation --requirement requirements-release.lock
 	@touch $@
 
 # Only for the site; packages that are also in the other lock files have the same versions.

@@ -288,7 +288,7 @@ def test_public_names_are_there_however_they_are_asked_for() -> None:
     assert "lakebed.table.instance" in modules_loaded_by(ask)
 
 
-LOCKS = ("requirements.lock", "requirements-build.lock", "requirements-docs.lock")
+LOCKS = tuple(f"requirements{of}.lock" for of in ("", "-build", "-docs", "-release"))
 
 
 @pytest.mark.parametrize("lock", LOCKS)

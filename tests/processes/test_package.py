@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -12,9 +13,12 @@ from pathlib import Path
 
 import pytest
 
+import lakebed
 from lakebed.model.operations import TableOperation, operations_named
+from scripts.release import versions_in
 
 ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
 
 def built(folder: Path, epoch: str) -> Path:
@@ -39,6 +43,26 @@ def wheel(tmp_path_factory):
 def test_two_builds_of_one_time_are_equal_and_carry_that_time(wheel, tmp_path):
     assert built(tmp_path / "again", "1700000000").read_bytes() == wheel.read_bytes()
     assert {entry.date_time[:3] for entry in zipfile.ZipFile(wheel).infolist()} == {(2023, 11, 14)}
+
+
+def test_the_wheel_lists_what_it_depends_on_in_the_locked_versions(wheel):
+    """`make sbom` writes the list; a change of the version or of a lock makes it wrong."""
+    (name,) = (name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/sboms/" in name)
+    listed = json.loads(zipfile.ZipFile(wheel).read(name))
+    assert listed["bomFormat"] == "CycloneDX"
+    assert listed["metadata"]["component"]["version"] == lakebed.__version__
+    locks = "".join((ROOT / f"requirements{of}.lock").read_text("utf-8") for of in ("", "-build"))
+    locked = dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", locks, re.MULTILINE))
+    found = {one["name"]: one["version"] for one in listed["components"]}
+    assert {name: locked.get(name) for name in found} == found
+    extras = PROJECT["optional-dependencies"].values()
+    asked = [*PROJECT["dependencies"], *(item for extra in extras for item in extra)]
+    names = {re.split(r"[\[<>=!~; ]", item)[0].lower().replace("_", "-") for item in asked} - {"lakebed"}
+    assert names <= found.keys()
+
+
+def test_the_places_of_the_version_agree():
+    assert set(versions_in(ROOT).values()) == {lakebed.__version__}
 
 
 def test_every_page_that_a_text_of_the_code_names_is_in_the_wheel(wheel):
@@ -67,7 +91,7 @@ def test_nothing_names_an_address_of_the_project_that_is_not_known_to_be_one(whe
 
 
 def test_the_extra_all_has_every_extra_but_none_of_its_own():
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    extras = PROJECT["optional-dependencies"]
     (whole,) = extras["all"]
     assert sorted(re.findall(r"[a-z]+", whole.removeprefix("lakebed"))) == sorted(extras.keys() - {"all"})
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-VERSION = "0.0.1"
+VERSION = "0.9.0"
 
 _WRITER_CHARS_MAX = 200
 
