@@ -131,7 +131,7 @@ TARGETS = (
         200, 1_000, slices.state_machine, 1.0, quota={"steps": (UNITS, 10.0)},
     ),
     Target(
-        "T17", "seeded bugs: each is found", "bugs", 40, 60, slices.seeded_bugs, 3.0, rounds=slices.SEEDED,
+        "T17", "seeded bugs: each is found", "bugs", 40, 60, slices.seeded_bugs, 3.0, rounds=slices.SEEDED_ROUNDS,
         quota={"found": (UNITS, 1.0)},
     ),
     Target(
