@@ -30,7 +30,7 @@ from lakebed.errors import Code, Error
 from lakebed.files.parquet.int96_times import int96_columns
 from lakebed.files.parquet.layout import SortedFile
 from lakebed.files.parquet.ranks import RankNotes
-from lakebed.files.parquet.row_groups import read_row_groups
+from lakebed.files.parquet.row_groups import path_of, read_row_groups
 from lakebed.files.parquet.sizes import decoded_rows, pages_bytes_max, size_of
 from lakebed.log.outcomes import Committed, version_of
 from lakebed.model import types, validity
@@ -307,7 +307,7 @@ def _bounded(metadata: Any) -> frozenset[str]:
     groups = (metadata.row_group(group) for group in range(metadata.num_row_groups))
     chunks = (group.column(index) for group in groups for index in range(group.num_columns))
     return frozenset(
-        chunk.path_in_schema
+        path_of(chunk)
         for chunk in chunks
         if chunk.has_column_index or (chunk.statistics is not None and chunk.statistics.has_min_max)
     )

@@ -417,11 +417,20 @@ def open_typed(file: InputFile, kind: FileFormat) -> Iterator[tuple[pa.Schema, I
                 stripes = (found.read_stripe(index) for index in range(found.nstripes))
                 yield found.schema, stripes
         case FileFormat.IPC_FILE:
-            with _mapped(file) as source, measured_batches(source, str(file), file=True) as found:
-                yield found
+            with _mapped(file) as source, measured_batches(source, str(file), file=True) as (found, batches):
+                yield found, map(_laid_out, batches)
         case _:
-            with _mapped(file) as source, measured_batches(source, str(file), file=False) as found:
-                yield found
+            with _mapped(file) as source, measured_batches(source, str(file), file=False) as (found, batches):
+                yield found, map(_laid_out, batches)
+
+
+def _laid_out(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch. Raises ArrowInvalid for offsets outside of its buffers: PyArrow reads such files, and then a
+    look at a value can end the process.
+    """
+    for column in batch.columns:
+        validity.check_layout(column)
+    return batch
 
 
 def _mapped(file: InputFile) -> Any:

@@ -206,6 +206,9 @@ def reading(file: InputFile | str, *, text: bool = False) -> Iterator[None]:
         if text:
             raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
         raise Code.SOURCE_DAMAGED(f"{name} cannot be read: {error}", name=name) from error
+    except UnicodeDecodeError as error:
+        # PyArrow decodes names of columns when they are asked for.
+        raise Code.SOURCE_DAMAGED(f"{name} cannot be read: it has a name that is not UTF-8", name=name) from error
     except (lzma.LZMAError, EOFError) as error:
         raise Code.SOURCE_DAMAGED(f"{name} cannot be decompressed: {error}", name=name) from error
     except OSError as error:

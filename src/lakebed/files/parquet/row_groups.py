@@ -206,12 +206,21 @@ class _Pages:
         return int((self.before[np.minimum(ends, len(self.before) - 1)] - self.before[:-1]).max())
 
 
+def path_of(chunk: Any) -> str:
+    """Return the path of the column of a chunk. Raises ArrowInvalid for one that is not UTF-8."""
+    try:
+        path: str = chunk.path_in_schema
+    except UnicodeDecodeError as error:
+        raise pa.ArrowInvalid(f"the path of a column is not UTF-8: {error}") from error
+    return path
+
+
 def _shape(readers: _Readers, index: int, columns: Sequence[str] | None, heavy_bytes: int) -> _Shape:
     group = readers.metadata.row_group(index)
     leaves = []
     for position in range(group.num_columns):
         chunk, kind = group.column(position), readers.metadata.schema.column(position)
-        path = chunk.path_in_schema
+        path = path_of(chunk)
         if columns is None or any(path == name or path.startswith(f"{name}.") for name in columns):
             flat = kind.max_repetition_level == 0
             if kind.physical_type != "BYTE_ARRAY" or kind.logical_type.type == "DECIMAL":

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import BadKeyError
-from lakebed.files.parquet.row_groups import read_row_groups
+from lakebed.files.parquet.row_groups import path_of, read_row_groups
 from lakebed.files.parquet.sizes import pages_bytes_max
 from lakebed.jobs.bulk_import.boundaries import InputPart
 from lakebed.jobs.bulk_import.shuffle import Chunks, Shuffle, whole_key
@@ -221,7 +221,7 @@ def _read_footer(position: int, file: Source, encoder: RowEncoder, home: Storage
         groups = []
         for index in range(metadata.num_row_groups):
             group = metadata.row_group(index)
-            columns = {group.column(i).path_in_schema: group.column(i) for i in range(group.num_columns)}
+            columns = {path_of(group.column(i)): group.column(i) for i in range(group.num_columns)}
             keys = [columns[name] for name in conformer.keys.read if name in columns]
             groups.append(
                 SourceGroup(
