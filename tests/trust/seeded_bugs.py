@@ -25,7 +25,6 @@ from lakebed.model import documents
 from lakebed.storage import LocalStorage, local
 from lakebed.storage.blocks import Blocks
 from lakebed.storage.contract import PutOutcome
-from lakebed.upkeep.retention import run as collection
 from tests.adversarial import test_hidden_rows, test_merging_machine, test_view_retractions
 from tests.adversarial.merging_machine import MergingMachine
 from tests.model.engine import run_seeds, search
@@ -184,11 +183,6 @@ def _synced_before_the_link() -> Iterator[Planted]:
     yield Planted(LocalStorage, "_sync_directory", lambda *_: None)
 
 
-def _history_forgotten() -> Iterator[Planted]:
-    """Files are deleted without waiting for readers."""
-    yield Planted(collection, "cutoff", lambda now, _settings: now)
-
-
 STORE = [
     ("file is not synced", instead(LocalStorage, "_sync", lambda *_: None)),
     ("folder is not synced", instead(LocalStorage, "_sync_directory", lambda *_: None)),
@@ -211,7 +205,6 @@ LOG = [
 def _bugs() -> Iterator[SeededBug]:
     for form in test_simulation.WRONG_FORMS:
         yield SeededBug(_words(form), "simulation", "schedules", form, _simulated, 120)
-    yield SeededBug("files are deleted under readers", "simulation", "schedules", _history_forgotten, _simulated, 120)
     for name, variant in STORE:
         yield SeededBug(name, "power cuts", "images", variant, _cut, len(power_cuts.ALL_STEPS))
     for name, variant, attempt in DAMAGE:

@@ -200,6 +200,16 @@ def damaged_files(seed: int) -> Slice:
     return damaged(seed, DAMAGED)
 
 
+FUZZED = 500
+
+
+def fuzzed(seed: int) -> Slice:
+    """T12: changed files of users, and footers."""
+    from tests.trust.fuzz import fuzz
+
+    return fuzz(seed, FUZZED)
+
+
 def damaged_entries(seed: int) -> Slice:
     """T11: damaged entries, checkpoints and segments through the readers of the log."""
     from tests.trust.damaged_entries import damaged

@@ -105,11 +105,8 @@ TARGETS = (
         },
     ),
     Target(
-        "T12", "hostile files of users: refused by name or read right, in bounded memory", "tests", 20, 20,
-        slices.counted_tests(
-            "tests/adversarial/test_source_files.py", "tests/adversarial/test_memory_bombs.py",
-            "tests/adversarial/test_poisoned.py", "tests/adversarial/test_int96.py",
-        ), 0.3, rounds=1,
+        "T12", "files of users and footers, changed at random: read, or refused by name", "inputs", 300, 10_000,
+        slices.fuzzed, 0.6, quota={"refused": (UNITS, 0.2), "read": (UNITS, 0.05)},
     ),
     Target(
         "T13", "Spark: tasks that fail, run twice, are killed; jobs that die", "tests", 12, 12,
