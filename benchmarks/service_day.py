@@ -167,7 +167,7 @@ class Simulation:
         if GONE_S[0] <= now_s < GONE_S[1]:
             for _, job in jobs:
                 table.day.proposal(CloseJob(job, "the worker is gone"))
-            table.records[operation] = failed(record, now_s, LIMITS, 0.5, fault=False)
+            table.records[operation] = failed(record, now_s, LIMITS.retry, 0.5, fault=False)
         else:
             table.end(operation, jobs, now_s)
             table.records[operation] = succeeded(record, now_s, before, table.day.state.version)
@@ -180,8 +180,8 @@ class Simulation:
                 "hour": now_s / 3600,
                 "runs_mean": mean(runs or [0]),
                 "runs_most": max(runs, default=0),
-                "runs_due": sum(table.summary.runs_due for table in self.tables.values()),
-                "bytes_due": sum(table.summary.bytes_due for table in self.tables.values()),
+                "runs_due": sum(table.summary.backlog.runs_due for table in self.tables.values()),
+                "bytes_due": sum(table.summary.backlog.bytes_due for table in self.tables.values()),
                 "running": len(self.running),
                 "partitions": len(runs),
             }

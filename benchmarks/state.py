@@ -34,7 +34,7 @@ from lakebed.model.key_summaries import Summary
 from lakebed.model.keys import EncodedRange, successor
 from lakebed.model.partitions import Partitions
 from lakebed.model.state.columnar_codecs import FILES, REFERENCES
-from lakebed.model.state.columns import Columns, Segment, packed
+from lakebed.model.state.columns import SEGMENT_BYTES, Columns, Segment, packed
 from lakebed.model.state.machine import TABLE
 from lakebed.model.state.partition_files import PartitionFiles
 from lakebed.model.state.persistent_table import PersistentTable
@@ -101,13 +101,13 @@ def large_state(partitions: int, files: int) -> TableState:
         offsets = pa.array(np.arange(len(partition) + 1, dtype=np.int32) * files)
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(held, fields=list(held_type.value_type)))
         flat = pa.Table.from_arrays([pa.array(partition + 1), lists], names=["partition", "held"])
-        reference_segments += packed(REFERENCES, flat)
+        reference_segments += packed(REFERENCES, flat, SEGMENT_BYTES)
         none = pa.nulls(count, FILES.schema.field("file").type).fill_null([])
         known = [
             ids, pa.array(numbers), pa.array(numbers), pa.array(same), pa.nulls(count, pa.int64()), pa.array(same),
             pc.invert(true), none,
         ]  # fmt: skip
-        file_segments += packed(FILES, pa.Table.from_arrays(known, schema=FILES.schema))
+        file_segments += packed(FILES, pa.Table.from_arrays(known, schema=FILES.schema), SEGMENT_BYTES)
     return TableState(
         version=2,
         table=TABLE_ID,
