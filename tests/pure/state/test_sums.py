@@ -97,3 +97,10 @@ def test_shares_of_the_largest_files_do_not_overflow():
     held = (PartitionFile(file, 2**31 - 1, True, "r"),)
     state = TableState(references=PartitionFiles(Columns(REFERENCES).rewritten({1: held})))
     assert partition_sums(state)[1].size_bytes == 2**40 * (2**31 - 1) // 2**31
+
+
+def test_sums_are_computed_once_for_a_state_and_anew_for_the_next():
+    state = TableState(references=PartitionFiles({1: tuple(partition_files([(2, 3, True)]))}))
+    assert partition_sums(state) is partition_sums(state)
+    added = replace(state, references=state.references.add({1: partition_files([(3, 4, True)])}))
+    assert (partition_sums(state)[1].rows, partition_sums(added)[1].rows) == (3, 7)

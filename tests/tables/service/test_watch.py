@@ -58,3 +58,18 @@ def test_a_published_table_is_checked_twice_as_often_while_it_changes(
             assert watch.follow_at_s - now_s == pytest.approx(expected_s)
     finally:
         follower.close()
+
+
+def test_a_table_whose_summary_takes_long_leaves_the_service_time_for_others(tmp_path: Path) -> None:
+    """At most a tenth of it goes to one table, however often it changes."""
+    lake = lakebed.create(str(tmp_path / "lake"))
+    table = lake.create_table("t", Schema({"k": "string"}))
+    (found,) = lake.catalog().tables.values()
+    watch = Watch(found, lake.log_of(table.id), 0.0, 0.0)
+    assert watch.follow(lake)
+    assert watch.took_s > 0
+    limits, now_s = ServiceLimits(follow_s=1.0, follow_max_s=60.0), watch.changed_s
+    for took_s, expected_s in ((0.001, 1.0), (12.0, 108.0)):
+        watch.took_s = took_s
+        watch.plan(now_s, limits, 0)
+        assert watch.follow_at_s - now_s == pytest.approx(expected_s)

@@ -13,7 +13,7 @@ Rules. Pure. The files of a partition are in the order of arrival.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -110,9 +110,12 @@ class _Cache:
 
 
 class PartitionFiles(Mapping[int, Held]):
-    """An immutable mapping from partition ids to their files. It has no partitions without files."""
+    """An immutable mapping from partition ids to their files. It has no partitions without files.
 
-    __slots__ = ("_cache", "_delta", "_table")
+    ``sums`` are those of :func:`lakebed.model.state.sums.partition_sums`, once they were computed.
+    """
+
+    __slots__ = ("_cache", "_delta", "_table", "sums")
 
     def __init__(
         self,
@@ -125,6 +128,7 @@ class PartitionFiles(Mapping[int, Held]):
         self._table = PersistentTable(base, _FILES) if table is None else table
         self._delta: HashTrieMap[int, _Change] = self._table.delta
         self._cache = cache or _Cache()
+        self.sums: Mapping[int, Any] | None = None
 
     @property
     def base(self) -> Mapping[int, Held]:

@@ -7,8 +7,9 @@ which take 60 ms to import, and import pandas if it is installed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -77,12 +78,15 @@ def _summed(files: Iterable[CommittedFile | None]) -> UnreferencedFiles:
     return UnreferencedFiles(len(sizes), sum(sizes))
 
 
-def partition_sums(state: TableState) -> dict[int, PartitionSums]:
-    """Return the sums of every partition that has references, by its id."""
-    batches, held = _split(state)
-    changes = state.references.changes
-    found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
-    return found | {partition: sums_of(partition, every) for partition, every in held.items()}
+def partition_sums(state: TableState) -> Mapping[int, PartitionSums]:
+    """Return the sums of every partition that has references, by its id. They are computed once for a state."""
+    if state.references.sums is None:
+        batches, held = _split(state)
+        changes = state.references.changes
+        found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
+        found |= {partition: sums_of(partition, every) for partition, every in held.items()}
+        state.references.sums = MappingProxyType(found)
+    return state.references.sums
 
 
 def newest_files(state: TableState) -> dict[int, int]:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 REST_S = 600.0
 """A table that has not changed for so long has no state in memory."""
 
+SUMMARY_REST = 9.0
+"""A table is checked again after so many times the seconds that its summary took: a tenth of the time goes to it."""
+
 LOG_START_EVERY = 16
 """Looks of which one reads the log start too: the log may have been truncated beyond the last known version."""
 
@@ -42,7 +45,8 @@ LOG_START_EVERY = 16
 class Watch:
     """One table of the catalog as a service follows it. ``waiting`` are its operations that may begin now.
 
-    ``oldest_since_s`` is the time, by the monotonic clock, at which the log got the oldest request that is open.
+    ``oldest_since_s`` is the time, by the monotonic clock, at which the log got the oldest request that is open, and
+    ``took_s`` the seconds of the last summary.
     """
 
     found: CatalogTable
@@ -59,6 +63,7 @@ class Watch:
     last_runs: dict[str, OperationStatus] = field(default_factory=dict)
     failures: FailedPartitions = field(default_factory=FailedPartitions)
     waiting: tuple[Due, ...] = ()
+    took_s: float = 0.0
 
     def note(self, operation: str, **changes: Any) -> None:
         """Update the status of the last run of an operation."""
@@ -104,7 +109,9 @@ class Watch:
             raise log_went_back(self.found.id, self.summary.version)
         if state.version != self.summary.version:
             self.changed_s = clock.monotonic_s()
+        began_s = clock.monotonic_s()
         self.summary = summarise(state, table.settings_in_force(), online=self.found.online)
+        self.took_s = clock.monotonic_s() - began_s
         oldest, self.oldest_since_s = self.summary.oldest_request, None
         if oldest:
             now = clock.now()
@@ -127,8 +134,9 @@ class Watch:
         self.waiting, look_s = due(view, limits)
         # Spread, so that a store does not get the looks at all tables at once.
         rest_s = min(limits.follow_max_s * (0.8 + 0.2 * self.share), (now_s - self.changed_s) / 10)
-        rest_s = max(limits.follow_s, rest_s)
-        self.follow_at_s = min(now_s + rest_s, max(look_s, now_s + limits.follow_s))
+        # The summary of a table with 100,000 partitions takes seconds, and all other tables wait for it.
+        least_s = max(limits.follow_s, SUMMARY_REST * self.took_s)
+        self.follow_at_s = min(now_s + max(least_s, rest_s), max(look_s, now_s + least_s))
 
     def status(self) -> TableStatus:
         """Return the status of the table."""

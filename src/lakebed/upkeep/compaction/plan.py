@@ -423,20 +423,26 @@ def plan(
     together = [_merged_whole(state, one) for one in wide[:room]]
     claimed = {file.id for merge in together for file in merge.inputs}
     rules = _Rules(chosen, settings, hidden, frozenset(claimed), limits)
-    partition_plans = [_plan_partition(state, partition, jobs.get(partition, ()), rules) for partition in several]
-    # A query merges all runs of its partition, so the partition with the most runs gains most.
-    partition_plans.sort(key=lambda one: -one.runs)
-    plans = [one.plan for one in partition_plans]
-    merges = list(chain.from_iterable(one.merges for one in plans))
     room -= len(together)
     reason = f"the table has {len(state.jobs)} open jobs, and jobs planned before (limit {limits.jobs_max})"
-    postponed = [Skipped(partition, reason) for partition in dict.fromkeys(merge.partition for merge in merges[room:])]
-    return CompactionPlan(
-        tuple(merges[:room]),
-        tuple(chain.from_iterable(one.concatenations for one in plans)),
-        (*chain.from_iterable(one.skipped for one in plans), *postponed),
-        tuple(together),
-    )
+    merges: list[PartitionMerge] = []
+    concatenations: list[Concatenation] = []
+    skipped: list[Skipped] = []
+    # A query merges all runs of its partition, so the partition with the most runs gains most. The files of a partition
+    # are decoded to plan it, so those beyond the limit are not planned.
+    several.sort(key=lambda partition: -sums[partition].runs)
+    for number, partition in enumerate(several):
+        if len(merges) >= room:
+            skipped += [Skipped(one, reason) for one in several[number:]]
+            break
+        found = _plan_partition(state, partition, jobs.get(partition, ()), rules)
+        free = room - len(merges)
+        merges += found.merges[:free]
+        concatenations += found.concatenations
+        skipped += found.skipped
+        if len(found.merges) > free:
+            skipped.append(Skipped(partition, reason))
+    return CompactionPlan(tuple(merges), tuple(concatenations), tuple(skipped), tuple(together))
 
 
 def _merged_whole(state: TableState, one: WholeFiles) -> PartitionMerge:
@@ -484,11 +490,10 @@ def runs_piled(settings: Settings) -> int:
     return min(most, settings.runs_max // 2) if settings.runs_max else most
 
 
-def piled_up(state: TableState, partition: int, settings: Settings) -> bool:
-    """Return whether runs pile up in a partition without open jobs, and the table's strategy would merge some."""
+def merges_due(state: TableState, partition: int, settings: Settings) -> bool:
+    """Return whether the table's strategy would merge some runs of a partition without open jobs."""
     rules = _Rules(settings.compaction_strategy, settings, None, frozenset())
-    planned = _plan_partition(state, partition, (), rules)
-    return planned.runs > runs_piled(settings) and bool(planned.plan.partitions)
+    return bool(_plan_partition(state, partition, (), rules).partitions)
 
 
 def _jobs_by_partition(state: TableState) -> Mapping[int, Sequence[Job]]:
@@ -512,14 +517,6 @@ class _Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _PartitionPlan:
-    """The plan of one partition, and its number of runs."""
-
-    runs: int
-    plan: CompactionPlan
-
-
-@dataclass(frozen=True, slots=True)
 class _Due:
     """The runs of a partition that no job merges, after concatenation, and the batches of them to merge."""
 
@@ -527,12 +524,11 @@ class _Due:
     batches: list[Batch]
 
 
-def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rules: _Rules) -> _PartitionPlan:
+def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rules: _Rules) -> CompactionPlan:
     """Plan the due merges of a partition, in which these jobs are open."""
-    runs = len(runs_of(state.held_by(partition)))
     if jobs and rules.strategy is Strategy.FULL:
         skipped = Skipped(partition, f"job {jobs[0].id} is open in the partition")
-        return _PartitionPlan(runs, CompactionPlan(skipped=(skipped,)))
+        return CompactionPlan(skipped=(skipped,))
     busy = rules.claimed.union(*(job.inputs for job in jobs))
     due = (_due if state.merge.keeps_all else _due_neighbours)(state, partition, busy, rules)
     wanted = due.batches + _with_hidden_rows(partition, busy, due.batches, rules.hidden)
@@ -546,7 +542,7 @@ def _plan_partition(state: TableState, partition: int, jobs: Sequence[Job], rule
     )
     reason = f"{len(jobs)} jobs are open in the partition (limit {rules.limits.partition_jobs_max})"
     postponed = (Skipped(partition, reason),) if len(wanted) > room else ()
-    return _PartitionPlan(runs, CompactionPlan(merges, concatenations, postponed))
+    return CompactionPlan(merges, concatenations, postponed)
 
 
 def _due(state: TableState, partition: int, busy: Collection[str], rules: _Rules) -> _Due:

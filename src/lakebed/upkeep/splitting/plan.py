@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING
 from lakebed.model.key_summaries import candidates, error_rows, even_cuts, merged_rank, separator
 from lakebed.model.state.sums import partition_sums
 from lakebed.model.state.transactions.partition_changes import reaching_over
-from lakebed.upkeep.compaction.plan import piled_up, runs_piled
+from lakebed.upkeep.compaction.plan import merges_due, runs_piled
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -140,7 +140,7 @@ def due(state: TableState, settings: Settings) -> SplitPlan:
         job = next((j for j in state.jobs.values() if not j.keys.intersect(keys).empty), None)
         if job is not None and not far:
             waiting.append(NotSplit(partition, f"job {job.id} is open in the partition"))
-        elif sizes.runs > runs_piled(settings) and not far and piled_up(state, partition, settings):
+        elif sizes.runs > runs_piled(settings) and not far and merges_due(state, partition, settings):
             waiting.append(NotSplit(partition, f"its {sizes.runs} runs are merged first; lakebed compact merges them"))
         else:
             files = state.files_of(partition)
