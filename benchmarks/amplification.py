@@ -55,7 +55,9 @@ FULL_TIMES = 10
 
 @dataclass(slots=True)
 class Day:
-    """A table to which batches are added."""
+    """A table to which batches are added. A file has ``noted`` keys in its summary; ``merges`` were
+    carried out.
+    """
 
     strategy: Strategy
     settings: Settings = field(default_factory=Settings)
@@ -69,6 +71,8 @@ class Day:
     summaries: dict[str, Summary] = field(default_factory=dict)
     gone: list[tuple[int, str, int]] = field(default_factory=list)
     ids: itertools.count[int] = field(default_factory=itertools.count)
+    noted: int = 64
+    merges: int = 0
 
     def proposal(self, proposal: Proposal) -> None:
         found = resolve(proposal, self.state)
@@ -78,9 +82,11 @@ class Day:
     def file(self, low: int, high: int, size_bytes: int, run: str) -> NewFile:
         """Return a file whose keys are uniform between the two."""
         rows, name = max(2, size_bytes // ROW_BYTES), f"f{next(self.ids)}"
-        noted = sorted({low + (high - low) * part // 64 for part in range(64)})
+        size_bytes = max(1, size_bytes)
+        count = min(rows, self.noted, high - low)
+        noted = sorted({low + (high - low) * part // count for part in range(count)})
         keys = [CODEC.encode_key((key,)) for key in (*noted, high - 1)]
-        ranks = tuple(rows * part // 64 for part in range(64))
+        ranks = tuple(rows * part // count for part in range(count))
         summary = Summary(tuple(keys[:-1]), ranks, rows, keys[-1])
         self.summaries[name] = summary
         self.written_bytes += size_bytes
@@ -101,9 +107,11 @@ class Day:
 
     def merge(self, merge: PartitionMerge) -> None:
         name = f"job-{self.state.version}"
+        self.merges += 1
         self.proposal(OpenJob(Job(name, merge.keys, tuple(file.id for file in merge.inputs), "", 60, 0)))
         low, high = bounds(merge.keys, merge)
-        count = -(-merge.size_bytes // self.settings.file_bytes)
+        # A slice may be estimated to have no byte.
+        count = max(1, -(-merge.size_bytes // self.settings.file_bytes))
         edges = [low + (high - low) * part // count for part in range(count + 1)]
         parts = [self.file(a, b, merge.size_bytes // count, name) for a, b in itertools.pairwise(edges)]
         self.proposal(ProposeOutput(name, tuple(parts)))

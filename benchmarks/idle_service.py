@@ -21,6 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import lakebed
+from benchmarks import prices
 from lakebed import clock
 from lakebed.server.service.plan import ServiceLimits, default_periods
 from lakebed.server.service.service import Service
@@ -29,7 +30,7 @@ from lakebed.table.instance import Instance
 from lakebed.testing.faults import CountingStorage
 from lakebed.write.batches import in_threads
 
-USD_PER_GET = 0.4e-6
+USD_PER_GET = prices.GET
 PERIODS_S = (1, 10, 60, 600)
 CREATED_AT_ONCE = 16
 """Tables created at the same time share an entry of the catalog."""
