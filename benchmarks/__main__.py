@@ -21,7 +21,7 @@ NAMES = (
     "compaction", "amplification", "prefixes", "merging", "idle_service", "service_day", "http_get", "commit_via",
     "csv_write", "value_statistics", "compression", "pages", "gateway", "published", "published_scans",
     "published_visible", "second_key", "tpch", "views", "cold_reads", "database_api",
-    "upserted_sql",
+    "upserted_sql", "month", "scale",
 )  # fmt: skip
 WITH_PEERS = ("lookup_under_ingest", "upserts", "appends")
 

@@ -37,7 +37,7 @@ from typing import Any, TextIO
 import psutil
 
 import lakebed
-from benchmarks.billion.page import PLOTS, write_page
+from benchmarks.billion.page import IMPORT_ROWS, PLOTS, write_page
 from benchmarks.billion.rows import CHUNK, ROW_BYTES, SCHEMA, Workload, make_file, stored
 from benchmarks.billion.worker import Ledger, Plan
 from lakebed import Pipeline
@@ -292,7 +292,7 @@ def parsed(words: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--url", help="the instance; default: in the folder")
     parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="of the store")
     parser.add_argument("--rows", type=int, default=10**9)
-    parser.add_argument("--import-rows", type=int, default=100_000_000, help="of one bulk import")
+    parser.add_argument("--import-rows", type=int, default=IMPORT_ROWS, help="of one bulk import")
     parser.add_argument("--partitions", type=int, default=200)
     parser.add_argument("--hours", type=float, default=4.0)
     parser.add_argument("--share", type=float, default=0.01, help="of the rows that are upserted in an hour")

@@ -15,6 +15,8 @@ import psutil
 
 from benchmarks.plots import Curve, Plot
 
+IMPORT_ROWS = 100_000_000
+"""Rows of one bulk import, unless a run is given another number."""
 QUANTILES = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -72,7 +74,7 @@ def _estimate(found: dict[str, Any], rows: int) -> str:
     """
     times = rows / found["plan"]["rows"]
     imported_s = (found["import"]["make_s"] + found["import"]["import_s"]) * times
-    part = min(1.0, found["plan"]["import_rows"] / rows)
+    part = min(1.0, IMPORT_ROWS / rows)
     table = found["import"]["table_bytes"] * times
     disk = f"{_size(table * (1 + 2 * part))} to import, {_size(2 * table)} while runs are merged"
     return f"| {rows:,} | {imported_s / 60:,.0f} min | {found['verify']['read_s'] * times / 60:,.0f} min | {disk} |"

@@ -42,7 +42,7 @@ def test_what_is_used_of_each_resource_says_what_breaks_first(needs):
 
 def test_the_bills_of_a_month_are_of_requests_that_were_counted():
     counts = month.count_operations()
-    assert counts["get, cached"].gets <= 2
+    assert counts["get of a file's row, footer cached"].gets <= 2
     assert counts["write of 1,000 rows"].puts + counts["write of 1,000 rows"].gets <= 5
     # A file of more than 16 MiB goes in parts.
     assert counts["write of 694,444 rows"].puts > counts["write of 1,000 rows"].puts + 1
@@ -50,7 +50,9 @@ def test_the_bills_of_a_month_are_of_requests_that_were_counted():
     found = month.bills(counts, simulated(Strategy.SIZE_RATIO, 24, 10**9, growing=False))
     by_title = {bill.title: bill.usd for bill in found}
     assert by_title["1 TB, nothing else"] == pytest.approx(1000 * prices.GB_MONTH)
-    assert by_title["1,000,000 gets a day, cached"] == pytest.approx(30e6 * counts["get, cached"].gets * prices.GET)
+    assert by_title["1,000,000 gets a day, footers cached"] == pytest.approx(
+        30e6 * counts["get of a file's row, footer cached"].gets * prices.GET
+    )
 
 
 def test_a_plot_has_a_line_for_each_curve_and_leaves_out_what_a_logarithm_lacks():
