@@ -71,7 +71,6 @@ _OPTIONS = (
     click.option("--registry", metavar="URL", help="The schema registry of topics in Avro."),
     click.option(
         "--source-config",
-        "config",
         metavar="FILE",
         shell_complete=completions.paths,
         help="Settings of the client of Kafka, lines NAME=VALUE: security.protocol, sasl.username, sasl.password, …",
@@ -110,6 +109,7 @@ def _followed(function: Callable[..., None]) -> Callable[..., None]:
             tables=tables,
             key=tuple(key.split(",")) if key else (),
             dead_letters=letters,
+            config=given.pop("source_config"),
             **given,
         )
         function(cli, declared=declared, **others)

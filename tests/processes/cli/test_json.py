@@ -219,6 +219,13 @@ def test_every_command_is_documented_and_every_shape_is_tested() -> None:
     assert documents == found - {"completion", "serve", "top"}
 
 
+def test_no_option_of_a_command_takes_the_place_of_one_that_all_have() -> None:
+    """A file of settings for Kafka was read as the configuration of Lakebed."""
+    for command, context in every_command():
+        names = [one.name for one in command.params]
+        assert len(set(names)) == len(names), context.command_path
+
+
 @pytest.mark.parametrize(
     ("document", "shape"),
     [
