@@ -257,6 +257,19 @@ def _sink_as_before() -> Iterator[None]:
     assert _sink() is None, "the module left a sink of measurements"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _no_run_goes_on() -> Iterator[None]:
+    """A run that a test left under way is recorded as alive as long as the process lives, and what has just ended is
+    recorded a moment later: in the middle of a test of another module, which may forbid writes.
+    """
+    yield
+    recorder = sys.modules.get("lakebed.table.tracker.recorder")
+    for left in [] if recorder is None else list(recorder._recorders):
+        with left._changed:
+            left._running.clear()
+            left._notes.clear()
+
+
 def _sink() -> Any:
     """What receives measurements in this process. A test without them does not import their module."""
     telemetry = sys.modules.get("lakebed.storage.telemetry")
