@@ -34,10 +34,11 @@ from tests.adversarial.merging_machine import MODES, MergingMachine
 from tests.adversarial.random_tables.history import History
 from tests.adversarial.random_tables.readers import Ways, ways
 from tests.adversarial.test_merging_machine import run
+from tests.soaked import few
 from tests.variants import Planted, planted
 
 STEPS = range(16)
-SEEDS = (4, 9, 21, 33)
+SEEDS = (9, 33, 4, 21)
 EXAMPLES = 4
 FOUND: Counter[str] = Counter()
 """How many versions were compared, and refused."""
@@ -138,7 +139,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ways]:
         yield found
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", few(SEEDS, 2))
 def test_the_files_of_every_version_have_its_rows(opened: Ways, seed: int) -> None:
     play(opened, seed)
 

@@ -204,7 +204,8 @@ def wide(lake, pipeline):
     count = 1030
     table = lake.create_table("wide", Schema(key), split_points=range(1, count))
     for turn in range(2):
-        numbers = range(-3, count)
+        # A read makes a plan for each partition with several files, so few have them.
+        numbers = range(-3, 50 if turn else count)
         table.write(
             pa.table(
                 {
