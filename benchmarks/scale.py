@@ -337,9 +337,10 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
         text(
             f"Written by `python -m benchmarks.scale` on {datetime.now(UTC).date()}. A simulation: the planners, "
             f"transactions and states are the real ones, and no row was written. The store, Spark and prices are "
-            f"modelled. A table of {ROWS:.0e} rows of {ROW_BYTES} stored bytes in {last.events.partitions:,} "
-            f"partitions, among {TABLES:,} tables, takes {IMPORTS} imports of {IMPORT_ROWS:.0e} rows and {WRITES} "
-            f"writes a day: {daily:.1e} rows. Largest table that was really imported: [sizing](sizing.md#limits)."
+            f"modelled. A table of {_power(ROWS)} rows of {ROW_BYTES} stored bytes in {last.events.partitions:,} "
+            f"partitions, among {TABLES:,} tables, takes {IMPORTS} imports of {_power(IMPORT_ROWS)} rows and {WRITES} "
+            f"writes a day: {daily / 1e9:.0f} billion rows. Largest table that was really imported: "
+            f"[sizing](sizing.md#limits)."
         ),
         "",
         "## What breaks first",
@@ -368,18 +369,32 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
     lines += [text(f"List prices of {prices.AS_OF}, us-east-1, without discounts."), ""]
     lines += ["| for | US$ a month |", "|---|---|", *(f"| {what} | {usd:,.0f} |" for what, usd in dollars.items())]
     lines += [f"| all | {sum(dollars.values()):,.0f} |", ""]
+    lines += [
+        text(
+            "Nearly all requests are of merges in one partition: a merge takes about as many requests, however few "
+            "bytes it has. Fewer and larger imports make them fewer."
+        ),
+        "",
+    ]
     return [*lines, *_beside_sleeper(last)]
+
+
+def _power(number: int) -> str:
+    """Return a power of ten as text."""
+    return "10" + str(len(str(number)) - 1).translate(str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹"))
 
 
 def _day(day: SimulatedDay, last: Needs) -> list[str]:
     requests = last.requests()
+    each = day.jobs.partition_bytes / max(1, day.jobs.partition)
     return [
         "| what | figure |",
         "|---|---|",
         f"| runs that a query merges in a partition | mean {day.runs_mean:.1f}, most {day.runs_most} |",
         f"| files of a partition at its end | {day.files_mean:.1f} |",
         f"| write amplification | {day.amplification:.2f} |",
-        f"| merges | {day.jobs.whole:,} over all partitions, {last.jobs - day.jobs.whole:,.0f} in one |",
+        f"| merges over all partitions | {day.jobs.whole:,} |",
+        f"| merges in one partition | {last.jobs - day.jobs.whole:,.0f}, of {each / 1e6:.1f} MB each |",
         f"| commits | {last.entries:,.0f}, {last.entries / 86_400:.2f} a second |",
         *(f"| requests of {what} | {puts:,.0f} puts, {gets:,.0f} gets |" for what, (puts, gets) in requests.items()),
         *(f"| seconds until visible: {what} | {second:,.1f} |" for what, second in last.visible_s().items()),
