@@ -54,7 +54,7 @@ def test_every_transaction_is_one_row_newest_first(table):
         ("page_rows=500",),
         ("partition 1 cut into 2",),
         ("2 references replaced by 1",),
-        ("over 2 files, for 60 s",),
+        ("over 2 files, for 60 seconds",),
         ("1 reference in 1 partition",),
         ("1 reference in 1 partition",),
         ("1 partition",),
@@ -121,7 +121,7 @@ def test_every_kind_of_transaction_is_described_in_words():
         "create_table": "1 partition",
         "add_files": "1 reference in 1 partition",
         "raise_watermark": "age_off_cut_us to 10800000000",
-        "open_job": "over 1 file, for 60 s",
+        "open_job": "over 1 file, for 60 seconds",
         "split_partitions": "partition 1 cut into 2",
         "replace": "4 references replaced by 2",
         "close_job": "gave up",
@@ -145,4 +145,5 @@ def test_every_kind_of_transaction_is_described_in_words():
         "add_index": "in table-98, of fields 4",
         "drop_index": "in table-98",
         "drop_table": "",
+        "require_features": "sql-datafusion-1 of readers",
     }

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
+from lakebed.model.row_filters import shown_age
 from lakebed.model.state.fields import FileDocument, Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
 from lakebed.model.state.reference_lists import (
     PairList,
@@ -176,7 +177,7 @@ class OpenJob(Struct, frozen=True):
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the size of the job."""
         inputs = count_text(len(self.job.inputs), "file")
-        return Description(f"over {inputs}, for {self.job.deadline_s} s", job=self.job.id)
+        return Description(f"over {inputs}, for {shown_age(self.job.deadline_s)}", job=self.job.id)
 
     def document(self, _sidecars: Sidecars) -> OpenJobDocument:
         """Return the document that the log stores."""
