@@ -210,8 +210,16 @@ def _forget_the_old_version(source):
 
 
 @pytest.mark.parametrize("change", [_delete_a_row, _hide_a_row, _optimize, _forget_the_old_version])
-@pytest.mark.parametrize("merge", [(), ("--merge", "latest")], ids=["all", "latest"])
-def test_a_version_of_which_more_than_new_rows_differ_is_refused(run, tmp_path, change, merge):
+@pytest.mark.parametrize(
+    ("merge", "means"),
+    [
+        ((), "adds rows that are there a second time"),
+        (("--merge", "latest"), "replaces rows with equal keys"),
+        (("--merge", "first"), "adds those with new keys"),
+    ],
+    ids=["all", "latest", "first"],
+)
+def test_a_version_of_which_more_than_new_rows_differ_is_refused(run, tmp_path, change, merge, means):
     foreign.write_delta(tmp_path / "d")
     (tmp_path / "schema.json").write_text(
         json.dumps({"row_key": {"id": "int64"}, "values": {"name": "string", "day": "string"}})
@@ -223,7 +231,7 @@ def test_a_version_of_which_more_than_new_rows_differ_is_refused(run, tmp_path, 
     change(tmp_path / "d")
     code, said = run(*words)
     assert (code, "version 2 of d was migrated at version" in said, "--again" in said) == (2, True, True), said
-    assert ("replaces rows with equal keys" in said) == bool(merge)
+    assert means in said
     assert ids(tmp_path, "t") == before
     assert run(*words, "--again", "--job-id", "all of it")[0] == 0
     assert set(ids(tmp_path, "t")) >= set(before)

@@ -110,11 +110,18 @@ def _why_not_migrated(state: TableState, source: ForeignTable, before: str, here
             said += f", {which} does not say which of its rows are new"
         else:
             said += f", {which} also changes or removes rows, or moves them to other files"
-    harm = "replaces rows with equal keys" if state.merge.kept is not None else "adds rows that are there a second time"
     return (
         f"{said}. Write what is new by `lakebed write`, or migrate to another table; --again with a --job-id takes all "
-        f"rows, which {harm}"
+        f"rows, which {_AGAIN_MEANS[state.merge.kept]}"
     )
+
+
+_AGAIN_MEANS = {
+    None: "adds rows that are there a second time",
+    0: "adds those with new keys",
+    -1: "replaces rows with equal keys, also those that were written here since",
+}
+"""What a migration of all rows does, by which of equal rows a table keeps."""
 
 
 @dataclass(frozen=True, slots=True)
