@@ -202,7 +202,7 @@ def reading(file: InputFile | str, *, text: bool = False) -> Iterator[None]:
         raise Code.SOURCE_NOT_FOUND(f"no file {name}", name=name) from error
     except pa.ArrowNotImplementedError as error:
         raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
-    except pa.ArrowInvalid as error:
+    except (pa.ArrowInvalid, pa.ArrowIndexError, pa.ArrowKeyError, pa.ArrowTypeError) as error:
         if text:
             raise Code.SOURCE_UNPARSABLE(f"{name}: {error}", source=name) from error
         raise Code.SOURCE_DAMAGED(f"{name} cannot be read: {error}", name=name) from error
