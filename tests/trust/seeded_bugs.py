@@ -105,7 +105,9 @@ def _machine_of(bug: test_merging_machine.Bug) -> Try:
             focused = bug.focused
 
         try:
-            test_merging_machine.run(Machine, 400, phases=[Phase.generate], derandomize=True, database=None)
+            test_merging_machine.run(
+                Machine, 400, phases=[Phase.generate], derandomize=True, database=None, deadline=None
+            )
         except AssertionError:
             return Machine.steps, True
         return Machine.steps, False
@@ -117,7 +119,9 @@ def _hidden_rows_of(mode: str) -> Try:
     def attempt(_number: int) -> tuple[int, bool]:
         machine = test_hidden_rows.machine_of(mode)
         try:
-            test_merging_machine.run(machine, 60, phases=[Phase.generate], derandomize=True, database=None)
+            test_merging_machine.run(
+                machine, 60, phases=[Phase.generate], derandomize=True, database=None, deadline=None
+            )
         except AssertionError:
             return machine.steps, True
         return machine.steps, False

@@ -66,6 +66,7 @@ TARGETS = (
         "T3", "the real code from the table to the store, simulated from a seed: none breaks a promise", "schedules",
         20_000, 500_000, slices.simulation, 4.0, quota={
             **_faults(*slices.SIMULATION_FAULTS, "fault: repeated request", "fault: sleeper", share=0.5),
+            **_faults(slices.FULL_DISK, share=0.1),
             **_faults("killed", "entries truncated", "parts swept", "sidecars swept", share=0.1),
         },
     ),
@@ -106,7 +107,7 @@ TARGETS = (
     ),
     Target(
         "T12", "files of users and footers, changed at random: read, or refused by name", "inputs", 300, 10_000,
-        slices.fuzzed, 0.6, quota={"refused": (UNITS, 0.2), "read": (UNITS, 0.05)},
+        slices.fuzzed, 0.6, quota={"refused": (UNITS, 0.2), "read": (UNITS, 0.02)},
     ),
     Target(
         "T13", "Spark: tasks that fail, run twice, are killed; jobs that die", "tests", 12, 12,
