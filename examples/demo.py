@@ -84,7 +84,13 @@ def partitions_of(table: lakebed.Table) -> str:
     partitions = table.partitions()
     files, runs = table.files()["file_id"].unique(), table.files()["run"].unique()
     rows = pc.sum(partitions["rows"]).as_py() or 0
-    return f"{rows:,} rows in {partitions.num_rows} partitions, {len(files)} files, {len(runs)} runs"
+    counts = counted(partitions.num_rows, "partition"), counted(len(files), "file"), counted(len(runs), "run")
+    return f"{rows:,} rows in {', '.join(counts)}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun: 1 file, 2 files."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def import_on_spark(pipeline: Pipeline, table: lakebed.Table, raw: pa.Table, folder: Path) -> None:
