@@ -35,7 +35,7 @@ from lakebed.storage import connect
 from lakebed.table.instance import Instance
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
-from lakebed.upkeep.migration.run import Selection
+from lakebed.upkeep.migration.run import Selection, plan
 from tests.tables.retention.cases import Killed
 from tests.tables.spark.sessions import Session, attempted
 
@@ -71,7 +71,8 @@ def migrated(lake: Instance) -> None:
             Path(folder, f"w={part}").mkdir()
             pq.write_table(pa.table({"k": [part, "m"], "v": [5, 6]}), f"{folder}/w={part}/rows.parquet")
         location = SourceLocation(folder, connect(f"{folder}-lake"))
-        migrate_rows(importer(lake), open_hive(location), Selection({}), "once")
+        planned = plan(lake.table("t").state(), open_hive(location), "once")
+        migrate_rows(importer(lake), planned, Selection({}))
 
 
 # -- a stream ---------------------------------------------------------------------------------------------------

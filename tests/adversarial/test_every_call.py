@@ -28,7 +28,7 @@ from lakebed.testing.faults import CountingStorage, Fault, FaultPlan, FaultyStor
 from lakebed.upkeep.compaction import merge_jobs
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
-from lakebed.upkeep.migration.run import Selection, migrate
+from lakebed.upkeep.migration.run import Selection, migrate, plan
 from lakebed.upkeep.retention.erasure.plan import unnamed
 from lakebed.upkeep.retention.run import gc
 from lakebed.upkeep.rewrite import run
@@ -101,7 +101,8 @@ def migrated(lake):
         Path(folder, "w=z").mkdir()
         pq.write_table(rows("amz", 5).drop_columns("w"), f"{folder}/w=z/rows.parquet")
         source = open_hive(SourceLocation(folder, lake.storage))
-        migrate(lake.table("t"), source, Selection({}), "once", lambda _: None)
+        table = lake.table("t")
+        migrate(table, plan(table.state(), source, "once"), Selection({}), lambda _done, _total: None)
 
 
 def applied(lake):
