@@ -208,7 +208,7 @@ def state_at(root, table, wanted=None):
     if not (log / f"{1:020}.ndjson").exists():
         usable = [int(path.name) for path in checkpoints.iterdir() if path.name.isdigit()]
         start, _ = header_and_lines((log / "log-start.ndjson").read_bytes())
-        usable = [v for v in usable if v >= start["log_start"] and (wanted is None or v <= wanted)]
+        usable = [v for v in usable if v == wanted or (v >= start["log_start"] and (wanted is None or v <= wanted))]
         check(usable, f"no retained checkpoint is old enough for version {wanted}")
         state, previous = checkpoint(checkpoints / f"{max(usable):020}", table)
     for version, header, changes in entries_from(log, table, state.version, previous):
@@ -256,7 +256,8 @@ def arrow_type(stored):
         ((kind, inner),) = stored.items()
         match kind:
             case "struct":
-                return pa.struct([pa.field(name, arrow_type(of), nullable) for name, of, nullable in inner])
+                # Files have nulls in every member of a null struct, also where the schema says that none is null (7).
+                return pa.struct([(name, arrow_type(of)) for name, of, _ in inner])
             case "list":
                 return pa.list_(arrow_type(inner))
             case "dictionary":
@@ -322,7 +323,9 @@ class Row(NamedTuple):
 
 def rows_of_file(root, table, file, schema):
     """Return the rows of a data file as the schema has them: columns are found by field id, and cast if narrower."""
-    stored = pq.read_table(root / f"tables/{table}/data/{file['job']}/{file['id']}.parquet").combine_chunks()
+    path = root / f"tables/{table}/data/{file['job']}/{file['id']}.parquet"
+    check(digest_of is None or digest_of(path.read_bytes()) == file["digest"], f"the digest of {path} differs")
+    stored = pq.read_table(path).combine_chunks()
     check(stored.num_rows == file["rows"], f"file {file['id']} has {stored.num_rows} rows")
     by_id = {int((f.metadata or {}).get(b"PARQUET:field_id", b"-1")): n for n, f in enumerate(stored.schema)}
     columns = {}
