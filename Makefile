@@ -70,6 +70,15 @@ test-spark: $(CLASSES) ## Run the tests that start Spark
 	@$(WITH_JAVA) $(BIN)/python -m pytest -q -o cache_dir=.pytest_cache/spark $(SPREAD_OF_SPARK) $(TESTS_OF_SPARK) \
 	    </dev/null
 
+.PHONY: test-downgrade
+test-downgrade: $(STAMP) ## Let the Lakebed of a WHEEL, by default of HEAD, work on an instance of this checkout
+	@$(BIN)/python -m tests.golden.downgrade $(or $(WHEEL),HEAD)
+
+.PHONY: second-reader-go
+second-reader-go: $(STAMP) ## Fetch the modules of the reader in Go, and hold it to the specification kit
+	@cd examples/second_reader_go && go mod download
+	@$(BIN)/python -m pytest -q tests/golden/test_kit.py -k go]
+
 .PHONY: coverage
 coverage: $(STAMP) ## Run test-core and fail if too few branches are covered
 	@$(WITH_POSTGRES) $(BIN)/python -m pytest -q $(SPREAD) --cov --cov-report= $(TESTS_OF_CORE) </dev/null

@@ -77,7 +77,8 @@ def extract(archive: Path, root: Path) -> Path:
 
 def digest() -> str:
     """Return the digest of all golden files: names and bytes, SHA-256, the first 32 hex digits."""
-    files = [FOLDER / name for name in (ARCHIVE, LISTING, ANSWERS)]
+    files = [FOLDER / name for name in (ARCHIVE, LISTING, ANSWERS, "kit.json")]
+    files += (FOLDER / "releases").iterdir()
     files += [path for path in (FOLDER / "store").rglob("*") if path.is_file() and not path.name.startswith(".")]
     lines = sorted(f"{path.relative_to(FOLDER).as_posix()} {_sha256(path)}" for path in files)
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:32]
