@@ -70,9 +70,9 @@ class Oracle:
         return deepcopy(dict(self.events))
 
     def rewrite_away(self, going: Callable[[Key], bool]) -> None:
-        """Remove whole and partial rows of keys; deletes stay, and hide later rows with a smaller sort key."""
+        """Remove all stored rows of keys. Deletes go as well, so a later row with a smaller sort key is visible."""
         for key in [key for key in self.events if going(key)]:
-            self.events[key] = [event for event in self.events[key] if event.kind == "delete"]
+            del self.events[key]
 
     def restore(self, events: dict[Key, list[Event]]) -> None:
         """Restore earlier rows."""
