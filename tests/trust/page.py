@@ -45,7 +45,7 @@ NOT_RUN = """
 Counted elsewhere: clocks that are wrong by years (T19) are in every schedule of T3, whose processes read times between
 2020 and 2040; SIGSTOP past every delay (T7) is in T6; the quotas (T24) are checked after each run. The coverage of
 branches (T18) is checked by `make coverage`: at least 95% of the packages that decide what rows a table has, and 85% of
-the others. T13 and T20 run only by name, `--only T13`, as they start Spark and take half an hour.
+the others. T13 and T20 run only by name, `make trust ONLY=T13`, as they start Spark and take half an hour.
 """
 
 PEERS = """
