@@ -17,7 +17,14 @@ from lakebed.cli.manual import RECORDS, contents
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
 
-PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "RELEASE.md": "release.md",
+    "GOVERNANCE.md": "governance.md",
+    "CHANGELOG.md": "changelog.md",
+}
+"""Pages at the root of the repository, the first of which is the first of the site; the others are its last."""
 EXAMPLES = "examples"
 INTEGRATIONS = "integrations"
 
@@ -29,9 +36,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     for page, section in contents(Path(config.docs_dir)).items():
         sections.setdefault(section, []).append(f"{page}.md")
     *first, inside = sections
-    sections[inside] += [PAGES["CONTRIBUTING.md"], PAGES["CHANGELOG.md"]]
+    front, *last = PAGES.values()
+    sections[inside] += last
     others = [f"{INTEGRATIONS}/{path.parent.name}.md" for path in sorted((root / INTEGRATIONS).glob("*/README.md"))]
-    nav = [PAGES["README.md"], *({name: sections[name]} for name in first), {"Other programs": others}]
+    nav = [front, *({name: sections[name]} for name in first), {"Other programs": others}]
     config.nav = [*nav, {inside: sections[inside]}]
     return config
 
@@ -44,9 +52,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in sorted((root / INTEGRATIONS).glob("*/README.md")):
         text = path.read_text("utf-8").replace("](../../docs/", "](../")
         files.append(File.generated(config, f"{INTEGRATIONS}/{path.parent.name}.md", content=text))
-    for path in sorted((root / EXAMPLES).iterdir()):
-        if path.is_file():
-            files.append(File.generated(config, f"{EXAMPLES}/{path.name}", abs_src_path=str(path)))
+    for path in sorted((root / EXAMPLES).rglob("*")):
+        if path.is_file() and path.suffix != ".pyc":
+            copy = path.relative_to(root).as_posix()
+            files.append(File.generated(config, copy, abs_src_path=str(path)))
     return files
 
 
