@@ -165,7 +165,8 @@ def look_up(instance_url: str, flights: pa.Table) -> None:
             began = time.perf_counter()
             found = table.get(tailnum)
             took_ms = (time.perf_counter() - began) * 1000
-            print(f"   {title:<16} {tailnum or repr(tailnum):<8} {found.num_rows:>5,} flights {took_ms:>8.1f} ms")
+            what = "flight " if found.num_rows == 1 else "flights"
+            print(f"   {title:<16} {tailnum or repr(tailnum):<8} {found.num_rows:>5,} {what} {took_ms:>8.1f} ms")
             expected = next((c["counts"] for c in counts if c["values"] == tailnum), 0)
             assert found.num_rows == expected, f"{tailnum}: {found.num_rows} rows, not {expected}"
         began = time.perf_counter()
