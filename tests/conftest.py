@@ -238,7 +238,6 @@ def _process_as_before() -> Iterator[None]:
     """A command that runs in this process logs to a stream that its test closes, and keeps its logs from `caplog`. A
     checkpoint that is still being written would find the folder, the sink or the faults of another test.
     """
-    before = _sink()
     yield
     logger = logging.getLogger("lakebed")
     logger.handlers.clear()
@@ -247,11 +246,18 @@ def _process_as_before() -> Iterator[None]:
     for thread in threading.enumerate():
         if thread.name == "lakebed-checkpoint":
             thread.join()
+
+
+@pytest.fixture(autouse=True)
+def _sink_as_before_test() -> Iterator[None]:
+    """A service that a test starts takes its monitor away at its end."""
+    before = _sink()
+    yield
     assert _sink() in {None, before}, "the test left a sink of measurements"
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _sink_as_before() -> Iterator[None]:
+def _sink_as_before_module() -> Iterator[None]:
     """A service that the tests of a module share takes its monitor away at its end."""
     yield
     assert _sink() is None, "the module left a sink of measurements"

@@ -63,6 +63,16 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(autouse=True)
+def _sink_as_before_test() -> None:
+    """The services here run, with their monitors, until all tests have ended."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _sink_as_before_module() -> None:
+    """As of a test."""
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Browser]:
     """A Chromium without a window: that of $CHROMIUM, as `make test-browser` sets it, or of the PATH."""
