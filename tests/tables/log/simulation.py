@@ -7,6 +7,8 @@ from types import SimpleNamespace
 
 from msgspec.structs import replace
 
+# Imported by a run, it would draw from the chance of this run's seed for as long as the process lives.
+import lakebed.files.parquet.open_files  # noqa: F401
 from lakebed import clock
 from lakebed.log import checkpoint, committer, entry, queue, segments, sidecars, tail
 from lakebed.log.backends.objects import ObjectLogs
