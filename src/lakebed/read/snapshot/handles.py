@@ -22,7 +22,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from lakebed.errors import Code
-from lakebed.model.first_rows import FirstRows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from lakebed.model.first_rows import FirstRows
     from lakebed.model.keys import KeyRange
     from lakebed.model.schema import Schema
     from lakebed.read.rows.counting import Count
@@ -184,6 +184,8 @@ class TableHandle(ABC, Generic[Rows_co]):
 
         Raises UsageError for a negative number.
         """
+        from lakebed.model.first_rows import FirstRows
+
         scanned: Any = self.scan(limit=rows)
         with scanned as found:
             return FirstRows(found.read_all())
