@@ -13,7 +13,7 @@ from lakebed import Error, Schema, SchemaMismatchError, UsageError, clock
 from lakebed.errors import Code
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.hive import open_hive
-from lakebed.upkeep.migration.run import Selection, migrate
+from lakebed.upkeep.migration.run import Selection, migrate, plan
 from lakebed.write.attach import check_sorted
 from lakebed.write.conformer import Conformer
 from lakebed.write.sources import find_files, read_file
@@ -90,7 +90,7 @@ def submit(table, path):
 
 def migrate_folder(table, path):
     source = open_hive(SourceLocation(str(path.parent), table.storage, wanted={"at": table.schema.by_name["at"].type}))
-    migrate(table, source, Selection({}), None, lambda _: None)
+    migrate(table, plan(table.state(), source, None), Selection({}), lambda _done, _total: None)
 
 
 WAYS = [write, submit, migrate_folder]

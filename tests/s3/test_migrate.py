@@ -10,7 +10,7 @@ from lakebed.model.schema import Schema
 from lakebed.storage import connect
 from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.iceberg import _properties
-from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate
+from lakebed.upkeep.migration.run import SYSTEMS, Selection, migrate, plan
 from tests.interop import foreign_tables as foreign
 
 pytest.importorskip("deltalake")
@@ -30,7 +30,7 @@ def test_a_table_in_a_bucket_is_migrated_with_the_options_of_the_instance(s3_ser
     lake = lakebed.create(f"{bucket}/lake", storage_options=s3_server.storage_options)
     source = SYSTEMS[system](SourceLocation(f"{bucket}/table", lake.storage))
     table = lake.create_table("t", Schema.from_arrow(source.schema, [KEYS[system]]))
-    migrate(table, source, Selection({}), None, lambda _: None)
+    migrate(table, plan(table.state(), source, None), Selection({}), lambda _done, _total: None)
     assert table.to_arrow().num_rows == LIVE[system]
     # A task gets the parts pickled, and opens the bucket by itself.
     parts = pickle.loads(pickle.dumps(source.parts()))
@@ -53,7 +53,7 @@ def test_an_iceberg_table_in_a_bucket_is_migrated_with_the_options_of_the_instan
     trips.append(foreign.ROWS)
     source = SYSTEMS["iceberg"](SourceLocation(trips.metadata_location, lake.storage))
     table = lake.create_table("t", Schema.from_arrow(source.schema, ["id"]))
-    migrate(table, source, Selection({}), None, lambda _: None)
+    migrate(table, plan(table.state(), source, None), Selection({}), lambda _done, _total: None)
     assert table.to_arrow()["id"].to_pylist() == [*range(10)]
     parts = pickle.loads(pickle.dumps(source.parts()))
     assert sum(batch.num_rows for part in parts for batch in part.batches()) == 10

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text("utf-8")
 
 # What a walk may pass without naming it: values, and what every layer uses.
-UNNAMED = {"clock", "errors", "model", "settings", "telemetry", "version"}
+UNNAMED = {"clock", "errors", "model", "settings", "system", "telemetry", "version"}
 
 
 def walk(name):

@@ -26,7 +26,7 @@ from tests.pure.state.cases import job, new_file, step, table
 def references(count):
     """Of three files, two runs, exact or not, in no order of partitions."""
     return tuple(
-        Reference(f"f{n % 3}", (n * 7919) % count + 1, n * 10**9, n % 2 == 0, f"run-ü{n % 2}") for n in range(count)
+        Reference(f"f{n % 3}", (n * 7919) % count + 1, n * 10**8, n % 2 == 0, f"run-ü{n % 2}") for n in range(count)
     )
 
 
@@ -65,7 +65,7 @@ def test_the_same_references_give_the_same_bytes_and_others_do_not():
 @pytest.mark.parametrize("count", [10, 2_000])
 def test_an_outline_counts_without_the_sidecars(count):
     outlined = codec.outline(written(Replace("j1", pairs(count), (), references(count)))[0])
-    assert outlined.added == ReferenceCounts(count, count, sum(n * 10**9 for n in range(count)))
+    assert outlined.added == ReferenceCounts(count, count, sum(n * 10**8 for n in range(count)))
     assert (outlined.dropped.references, outlined.dropped.partitions) == (count, count)
     assert (outlined.transaction.job, outlined.transaction.files) == ("j1", ())
     assert (outlined.transaction.references == ()) == (count > INLINE_MAX)

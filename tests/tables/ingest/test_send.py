@@ -51,7 +51,7 @@ def test_a_write_that_the_store_refuses_leaves_nothing(operation, name, call):
 def test_a_refused_write_leaves_nothing():
     """A sweep may delete files as old as these."""
     table = made("ab")
-    table.commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, 2**60))
+    table.commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, 2**53 - 1))
     before = objects(table)
     with pytest.raises(RejectedError) as raised:
         table.write(rows("c"))
