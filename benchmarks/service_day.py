@@ -23,6 +23,7 @@ from statistics import mean
 from typing import Any
 
 from benchmarks.amplification import DAY_S, GC_DELAY_S, KEYS, SCHEMA, Day, bounds
+from benchmarks.plots import Curve, Plot
 from lakebed.model.operations import OPERATIONS
 from lakebed.model.settings import Strategy
 from lakebed.model.state.sums import partition_sums
@@ -192,40 +193,12 @@ def _fields(record: Record) -> dict[str, Any]:
     return {name: getattr(record, name) for name in Record.__slots__}
 
 
-def svg(samples: list[dict[str, float]]) -> str:
-    """Return the curves of the maximum and mean of runs in a partition over the day, with the hour of failures
-    marked.
-    """
-    width, height, left, top = 720, 260, 46, 16
-    most = max(sample["runs_most"] for sample in samples) or 1
-
-    def x(hour: float) -> float:
-        return left + (width - left - 12) * hour / 24
-
-    def y(runs: float) -> float:
-        return top + (height - top - 40) * (1 - runs / most)
-
-    def curve(name: str, colour: str) -> str:
-        points = " ".join(f"{x(one['hour']):.1f},{y(one[name]):.1f}" for one in samples)
-        return f'<polyline fill="none" stroke="{colour}" stroke-width="1.5" points="{points}"/>'
-
-    gone = [hour / 3600 for hour in GONE_S]
-    shaded = x(gone[0]), x(gone[1]) - x(gone[0])
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">',
-        '<title>Runs in a partition over a day of a service</title><g font-size="11">',
-        f'<rect width="{width}" height="{height}" fill="#fff"/>',
-        f'<rect x="{shaded[0]:.1f}" y="{top}" width="{shaded[1]:.1f}" height="{height - top - 40}" fill="#f3d9d9"/>',
-    ]
-    for runs in range(0, int(most) + 1, max(1, int(most) // 5)):
-        parts.append(f'<line x1="{left}" x2="{width - 12}" y1="{y(runs):.1f}" y2="{y(runs):.1f}" stroke="#ddd"/>')
-        parts.append(f'<text x="{left - 6}" y="{y(runs) + 4:.1f}" text-anchor="end">{runs}</text>')
-    hours = range(0, 25, 3)
-    parts += [f'<text x="{x(hour):.1f}" y="{height - 24}" text-anchor="middle">{hour}:00</text>' for hour in hours]
-    parts += [curve("runs_most", "#b5541c"), curve("runs_mean", "#1c5fb5")]
-    legend = "runs in a partition: most (brown) and mean (blue); nothing works in the shaded hour"
-    parts.append(f'<text x="{left}" y="{height - 6}">{legend}</text></g></svg>')
-    return "\n".join(parts) + "\n"
+def picture(samples: list[dict[str, float]]) -> Plot:
+    """Return the most and the mean runs of a partition over the day, with the hour of failures shaded."""
+    names = {"runs_most": "most", "runs_mean": "mean"}
+    curves = [Curve(shown, [(one["hour"], one[name]) for one in samples]) for name, shown in names.items()]
+    gone = GONE_S[0] / 3600, GONE_S[1] / 3600
+    return Plot("Runs of a partition; every operation fails in the shaded hour", "hours", curves, shaded=[gone])
 
 
 def main() -> None:
@@ -250,7 +223,7 @@ def main() -> None:
     most = max(one["runs_most"] for one in calm)
     print(f"most runs in a partition, but for that hour and 30 minutes after it: {most:.0f}")
     if asked.svg is not None:
-        asked.svg.write_text(svg(simulation.samples))
+        asked.svg.write_text(picture(simulation.samples).svg())
     if asked.json is not None:
         asked.json.write_text(json.dumps(simulation.samples) + "\n")
 
