@@ -107,8 +107,10 @@ def count_operations() -> dict[str, Counts]:
             table.log.wait_for_checkpoint()
         found[name] = _each(counts(), 4)
     merged = new_table(lake, MERGED * 50_000, 50_000)
-    with Pipeline(lake, launcher="this-thread") as pipeline, counted() as counts:
+    merged.log.wait_for_checkpoint()
+    with counted() as counts, Pipeline(lake, launcher="this-thread") as pipeline:
         pipeline.compact(merged, strategy="full")
+        merged.log.wait_for_checkpoint()
     found[f"merge of {MERGED} runs"] = counts()
     watch = Watch(lake.catalog().tables[table.id], lake.log_of(table.id), 0.0, 0.0)
     for name, look in (("look of a service at a table", watch.follow), ("look at the catalog", Instance.catalog)):
@@ -185,9 +187,8 @@ def page(counts: dict[str, Counts], day: Day) -> str:
     lines += [
         fill(
             f"Written by `python -m benchmarks.month` on {datetime.now(UTC).date()}. Requests are counted while each "
-            f"operation runs; the merges of a day are those that the planner plans. Prices are list prices of "
-            f"{prices.AS_OF} in us-east-1, without discounts; all are in `benchmarks/prices.py`. Traffic inside a "
-            f"region is free.",
+            f"operation runs; the merges of a day are those that the planner plans. Prices are list prices in "
+            f"us-east-1, without discounts: {prices.AS_OF} (`benchmarks/prices.py`). Traffic inside a region is free.",
             120,
         ),
         "",

@@ -1,7 +1,6 @@
-"""The prices that benchmarks use, in US$, all of one region, with their date: the one place to change.
+"""The prices that benchmarks use, in US$, with their dates: the one place to change.
 
-List prices of AWS in us-east-1, without discounts. Those of S3 are of June 2026; those of compute have been the same
-since 2022, and were not looked up again. Requests are priced as the service prices its own
+List prices of AWS in us-east-1, without discounts. Requests are priced as the service prices its own
 (:mod:`lakebed.server.service.status`).
 """
 
@@ -10,7 +9,8 @@ from __future__ import annotations
 from benchmarks.results import CORE_SECOND_USD
 from lakebed.server.service.status import GET_DOLLARS, PUT_DOLLARS
 
-AS_OF = "June 2026"
+AS_OF = "S3 as of June 2026, Fargate as of March 2026"
+AS_OF_SPARK = "EMR Serverless as of 2022, not looked up again"
 PUT, GET = PUT_DOLLARS, GET_DOLLARS
 """S3 Standard: a put, list or part of an upload; a get or head. Deletes are free."""
 GB_MONTH = 0.023
