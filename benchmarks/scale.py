@@ -23,11 +23,12 @@ from __future__ import annotations
 import argparse
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import mean
@@ -38,6 +39,7 @@ import psutil
 
 from benchmarks import prices
 from benchmarks.amplification import CODEC, KEYS, SCHEMA, Day
+from benchmarks.month import MERGE_ROWS_S, SLICE_BYTES, WRITE_ROWS_S
 from benchmarks.state import STEP, large_state
 from lakebed.model.files import DataFile, NewFile
 from lakebed.model.key_summaries import Summary
@@ -59,6 +61,7 @@ from lakebed.model.state.transactions import (
     resolve,
 )
 from lakebed.server.service.summary import summarise
+from lakebed.storage.contract import OBJECT_BYTES_MAX
 from lakebed.storage.object_store import PART_BYTES
 from lakebed.upkeep.compaction.plan import PartitionMerge, plan
 
@@ -67,18 +70,19 @@ ROW_BYTES = 25
 IMPORTS, IMPORT_ROWS = 40, 10**9
 WRITES, WRITE_ROWS = 288, 10**9 // 288
 """Imports and writes of a day, and the rows of each: 41 · 10⁹ rows a day, 4% of the table."""
+IMPORT_FILES = -(-IMPORT_ROWS * ROW_BYTES // Settings().file_bytes)
 
 DAY_PARTITIONS = 300
 PUT_S, GET_S = 0.05, 0.03
 SPARK_START_S = 120.0
 SPARK_CORES = 144
-IMPORT_CORE_S, MERGE_CORE_S = 1.3e-6, 0.5e-6
+IMPORT_CORE_S, MERGE_CORE_S = 1.3e-6, 1 / MERGE_ROWS_S
 """CPU seconds of a row, on Spark: docs/performance/writes.md and docs/performance.md."""
-SLICE_BYTES = 8 * 2**20
+UPLOAD_BYTES_S = 1e8
 IDLE_USD = 199.0
 """10,000 idle tables, looked at once a minute, a month: docs/service.md, measured."""
-ENTRY_BYTES_MAX = 128 * 2**20
 MEMORY_BYTES_MAX = 4 * 2**30
+"""The memory of a service without its operations: docs/operations.md."""
 COMMITS_S_MAX = 10.0
 """Commits a second of many machines to one log on S3: docs/sizing.md."""
 JOBS_S_MAX = 1_000.0
@@ -197,9 +201,9 @@ def measure_events(partitions: int) -> Events:
             return apply(state, transaction, state.version + 1)
 
     state = committed("write", ProposeFiles((_file(1, 0, top, WRITE_ROWS, "write"),)), state)
-    files = max(1, IMPORT_ROWS * ROW_BYTES // settings.file_bytes)
-    edges = [top * part // files for part in range(files + 1)]
-    parts = [_file(10 + part, edges[part], edges[part + 1], IMPORT_ROWS // files, "import") for part in range(files)]
+    edges = [top * part // IMPORT_FILES for part in range(IMPORT_FILES + 1)]
+    rows = IMPORT_ROWS // IMPORT_FILES
+    parts = [_file(10 + at, low, high, rows, "import") for at, (low, high) in enumerate(pairwise(edges))]
     state = committed("import", ProposeFiles(tuple(parts)), state)
     found.state_bytes = psutil.Process().memory_info().rss - before
     with found.timed("summary"):
@@ -258,14 +262,14 @@ class Needs:
     def shares(self) -> list[tuple[str, float, str]]:
         """Return resources, the share of each that is used, and what it is a share of."""
         cpu_s, jobs_s = self.events.cpu_s, self.jobs / 86_400
-        state_mb, entry_mb = self.events.state_bytes / 1e6, self.events.entry_bytes / 1e6
+        state, entry = self.events.state_bytes, self.events.entry_bytes
         round_s = cpu_s["summary"] + cpu_s["plan"]
         return [
             ("a round of planning", round_s / 300, f"{round_s:.1f} of 300 s"),
             ("CPU to follow the log", self.follow_s() / 86_400, f"{self.follow_s():,.0f} of 86,400 core-s a day"),
             ("commits of merges", jobs_s / JOBS_S_MAX, f"{jobs_s:.2f} of {JOBS_S_MAX:,.0f} a second"),
-            ("memory of a state", state_mb * 1e6 / MEMORY_BYTES_MAX, f"{state_mb:,.0f} of 4,295 MB"),
-            ("bytes of an entry", entry_mb * 1e6 / ENTRY_BYTES_MAX, f"{entry_mb:.2f} of 134 MB"),
+            ("memory of a state", state / MEMORY_BYTES_MAX, f"{state / 1e6:,.0f} of {MEMORY_BYTES_MAX / 1e6:,.0f} MB"),
+            ("bytes of an entry", entry / OBJECT_BYTES_MAX, f"{entry / 1e6:.2f} of {OBJECT_BYTES_MAX / 1e6:,.0f} MB"),
         ]
 
     def merged_bytes(self) -> float:
@@ -278,7 +282,7 @@ class Needs:
         looks = 86_400 * 1.06
         return {
             "writes": (WRITES * (3 + WRITE_ROWS * ROW_BYTES / PART_BYTES), WRITES * 3),
-            "imports": (_puts(imported, IMPORTS * 94) + 2 * IMPORTS, 2 * imported / SLICE_BYTES),
+            "imports": (_puts(imported, IMPORTS * IMPORT_FILES) + 2 * IMPORTS, 2 * imported / SLICE_BYTES),
             "merges": (_puts(merged, self.jobs) + self.jobs, merged / SLICE_BYTES + 6 * self.jobs),
             "a service and a reader that follow the log": (0, 2 * (looks + self.entries)),
         }
@@ -308,8 +312,9 @@ class Needs:
             return own + 2 * PUT_S + GET_S + 0.5 + GET_S + cpu_s[f"{kind}, decoded"] + cpu_s[f"{kind}, applied"]
 
         work = IMPORT_ROWS * IMPORT_CORE_S / SPARK_CORES
+        sent = WRITE_ROWS / WRITE_ROWS_S + WRITE_ROWS * ROW_BYTES / UPLOAD_BYTES_S
         return {
-            "a write of 3.5 million rows": WRITE_ROWS / 0.9e6 + WRITE_ROWS * ROW_BYTES / 1e8 + commit("write"),
+            "a write of 3.5 million rows": sent + commit("write"),
             "an import of 10⁹ rows, Spark running": work + commit("import"),
             "an import of 10⁹ rows, Spark started for it": SPARK_START_S + work + commit("import"),
         }
@@ -331,10 +336,9 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
     name, share, of_what = shares[0]
     breaks = last.events.partitions / share
     daily = IMPORTS * IMPORT_ROWS + WRITES * WRITE_ROWS
-    text: Callable[[str], str] = lambda line: fill(line, 120)  # noqa: E731
     lines = ["# A trillion rows", ""]
     lines += [
-        text(
+        _filled(
             f"Written by `python -m benchmarks.scale` on {datetime.now(UTC).date()}. A simulation: the planners, "
             f"transactions and states are the real ones, and no row was written. The store, Spark and prices are "
             f"modelled. A table of {_power(ROWS)} rows of {ROW_BYTES} stored bytes in {last.events.partitions:,} "
@@ -345,7 +349,7 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
         "",
         "## What breaks first",
         "",
-        text(
+        _filled(
             f"First {name}: {of_what}, {share:.0%} of it at {last.events.partitions:,} partitions. In proportion, "
             f"it is used up at {breaks:,.0f} partitions of this table. A round is a summary and a plan of compaction, "
             f"one after the other, and has to end before the next write, 300 s later. {shares[1][0].capitalize()} "
@@ -366,17 +370,21 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
         for kind in events[0].cpu_s
     ]
     lines += ["", "## A day", "", *_day(day, last), "", "## A month in US$", ""]
-    lines += [text(f"List prices of {prices.AS_OF}, us-east-1, without discounts."), ""]
+    lines += [_filled(f"List prices in us-east-1, without discounts: {prices.AS_OF}, {prices.AS_OF_SPARK}."), ""]
     lines += ["| for | US$ a month |", "|---|---|", *(f"| {what} | {usd:,.0f} |" for what, usd in dollars.items())]
     lines += [f"| all | {sum(dollars.values()):,.0f} |", ""]
     lines += [
-        text(
+        _filled(
             "Nearly all requests are of merges in one partition: a merge takes about as many requests, however few "
             "bytes it has. Fewer and larger imports make them fewer."
         ),
         "",
     ]
     return [*lines, *_beside_sleeper(last)]
+
+
+def _filled(text: str) -> str:
+    return fill(text, 120)
 
 
 def _power(number: int) -> str:
@@ -406,7 +414,7 @@ def _beside_sleeper(last: Needs) -> list[str]:
     work_min = IMPORT_ROWS * 10 * IMPORT_CORE_S / 160 / 60
     compared = [
         ("10¹⁰ rows imported on 160 vCPUs", "23 minutes", f"{work_min:.1f} minutes, of CPU alone"),
-        ("rows merged in a second by a core", "0.9 million", f"{1e-6 / MERGE_CORE_S:.1f} million"),
+        ("rows merged in a second by a core", "0.9 million", f"{MERGE_ROWS_S / 1e6:.1f} million"),
         ("state of 132,000 partitions", "26 s to load, in the field", f"{state:,.0f} MB, three files in each"),
         ("commits of one table in a second", "more than 100 (one machine)", f"{COMMITS_S_MAX:g}, from many machines"),
         ("seconds until visible, US$, amplification", "not published", "above"),
@@ -414,10 +422,9 @@ def _beside_sleeper(last: Needs) -> list[str]:
     return [
         "## Beside Sleeper",
         "",
-        fill(
+        _filled(
             "Its figures are those that it publishes, of real runs on AWS; these are modelled from measured CPU. "
-            "More commits than ten a second go [through a service](commit-via.md).",
-            120,
+            "More commits than ten a second go [through a service](commit-via.md)."
         ),
         "",
         "| what | Sleeper | Lakebed |",
