@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -56,8 +57,8 @@ tigerbeetle 52ad553f, foundationdb c0c44752, rocksdb 1dfa7297 and etcd c34dc7ee.
 
 | | simulation of the real code | processes killed | damage, lost answers | seeded or old bugs |
 |---|---|---|---|---|
-| **Lakebed** | {simulated} schedules, and {modelled} of models | {kills} kills at {points} named points in {places} kinds of \
-places, {random_kills} at random | {damages} damaged files, {entries} damaged entries, {calls} failed calls, {images} \
+| **Lakebed** | {simulated} schedules, and {modelled} of models | {kills} kills at {points} named points on {places}, \
+{random_kills} at random | {damages} damaged files, {entries} damaged entries, {calls} failed calls, {images} \
 images of power cuts | {bugs} planted bugs, {forms} forms of models |
 | SlateDB | deterministic simulation with ten random faults a run, hourly, four jobs of up to 60 minutes; same seed run \
 twice | named fail points | a chaos job of eight scenarios, such as 75% of answers 503 | FizzBee models of log and \
@@ -74,9 +75,9 @@ holes, panics at fail points | the harness must reproduce old bugs before it may
 | Icechunk | Hypothesis state machines: 200 examples of 75 steps in CI, 1,000 of 500 nightly | none of this kind | a test \
 that cuts the answer of a put | shuttle for interleavings of threads |
 
-Simulations of a database on a thousand cores run orders of magnitude more schedules than these. What Lakebed has beside
-them: every call of every operation fails in turn, kills at named points in each kind of place, files damaged under
-every way to read, and a list of planted bugs with what it took to find each.
+Simulations of a database on a thousand cores run orders of magnitude more schedules than these. Beside that, Lakebed's
+harnesses let every call of every operation fail in turn, kill processes at named points on each kind of store, damage
+files under every way to read, and record what it took to find each planted bug.
 """  # noqa: E501
 
 
@@ -98,11 +99,16 @@ def page_of(results: Mapping[str, Result]) -> str:
 
 def _line(target: Target, result: Result) -> str:
     found = f"{len(result.findings)}" + (f", {len(result.open_findings)} open" if result.open_findings else "")
-    done = f"{result.units:,} {target.unit}" if result.slices else "not run yet"
+    done = _amount(f"{result.units:,} {target.unit}") if result.slices else "not run yet"
     return (
         f"| {target.id} | {target.asked} | {done} | {target.ci:,} | {target.release:,} | {result.slices:,} | "
         f"{result.cpu_s / 3600:.2f} | {found} |"
     )
+
+
+def _amount(text: str) -> str:
+    """Return a number with its unit, which is in the singular after 1."""
+    return re.sub(r"^1 (\w+?)(ies|s)$", lambda found: f"1 {found[1]}" + ("y" if found[2] == "ies" else ""), text)
 
 
 def _peers(results: Mapping[str, Result]) -> str:
@@ -112,9 +118,10 @@ def _peers(results: Mapping[str, Result]) -> str:
     found = results.get("T17", Result()).facts
     forms = [name for name in found if name.startswith("model ")]
     points = results.get("T5", Result()).facts
+    places = sorted({name.partition(":")[0] for name in points})
     return PEERS.format(
         simulated=units("T3"), modelled=units("T1", "T14"), kills=units("T5"), random_kills=units("T6"),
-        points=f"{sum(points.values()):,}", places=len({name.partition(":")[0] for name in points}),
+        points=f"{sum(points.values()):,}", places=", ".join(places) or "no store",
         damages=units("T10"), entries=units("T11"), calls=units("T8"), images=units("T9"),
         bugs=len(found) - len(forms), forms=len(forms),
     )  # fmt: skip
@@ -123,7 +130,8 @@ def _peers(results: Mapping[str, Result]) -> str:
 def _seeded(result: Result) -> str:
     bugs = {name: took for name, took in result.facts.items() if not name.startswith("model ")}
     lines = [
-        f"| {name.partition(': ')[2]} | {name.partition(': ')[0]} | {took} |" for name, took in sorted(bugs.items())
+        f"| {name.partition(': ')[2]} | {name.partition(': ')[0]} | {_amount(took)} |"
+        for name, took in sorted(bugs.items())
     ]
     forms = {name: took for name, took in result.facts.items() if name.startswith("model ")}
     lost = [name for name, took in result.facts.items() if took == "not found"]
@@ -172,8 +180,8 @@ def _points(result: Result) -> str:
 
 A process leaves traces only by its calls to a store or a log. So the points at which it can die lie before each call,
 and behind each that changes something. The table has the number of points of an operation; a slice kills at some of
-them, the next slice of the operation at others. {result.events["points that were not reached again"]:,} were not
-reached when they should have been.
+them, the next slice of the operation at others. {result.events["points that were not reached again"]:,} kills missed
+their point, because calls came in another order.
 
 | operation | {" | ".join(places)} |
 |---|{"---|" * len(places)}
