@@ -77,7 +77,7 @@ test-downgrade: $(STAMP) ## Let the Lakebed of a WHEEL, by default of HEAD, work
 .PHONY: second-reader-go
 second-reader-go: $(STAMP) ## Fetch the modules of the reader in Go, and hold it to the specification kit
 	@cd examples/second_reader_go && go mod download
-	@$(BIN)/python -m pytest -q tests/golden/test_kit.py -k go]
+	@$(BIN)/python -m pytest -q tests/golden/test_kit.py -k '[go'
 
 .PHONY: coverage
 coverage: $(STAMP) ## Run test-core and fail if too few branches are covered
