@@ -137,7 +137,7 @@ func must(path string) []byte {
 }
 
 // entries calls a function for each entry of a log after a version, up to the last or the wanted one (3).
-func entries(folder, log string, after int64, previous string, wanted int64, each func(header, [][]byte)) {
+func entries(folder, log string, after number, previous string, wanted number, each func(header, [][]byte)) {
 	for version := after + 1; wanted < 0 || version <= wanted; version++ {
 		data, there := read(filepath.Join(folder, fmt.Sprintf("%020d.ndjson", version)))
 		if !there {
@@ -145,7 +145,7 @@ func entries(folder, log string, after int64, previous string, wanted int64, eac
 		}
 		what := fmt.Sprintf("entry %d of %s", version, log)
 		head, lines := document(data, what)
-		check(head.Log == log && int64(head.Version) == version, "%s is another one", what)
+		check(head.Log == log && head.Version == version, "%s is another one", what)
 		check(int(head.Count) == len(lines), "%s is cut short", what)
 		check(head.Previous == previous, "%s does not follow the one before", what)
 		each(head, lines)
@@ -203,7 +203,6 @@ type field struct {
 }
 
 type schema struct {
-	Version number  `json:"version"`
 	RowKey  []field `json:"row_key"`
 	SortKey []field `json:"sort_key"`
 	Values  []field `json:"values"`
@@ -220,30 +219,29 @@ type mergeMode struct {
 }
 
 type rowFilter struct {
-	Predicate string   `json:"predicate"`
-	Columns   []number `json:"columns"`
-	AgeField  number   `json:"age_field"`
-	Unit      string   `json:"unit"`
+	Predicate string `json:"predicate"`
+	AgeField  number `json:"age_field"`
+	Unit      string `json:"unit"`
 }
 
 // state is what a reader needs of a table's state. refs are ids of files by partition, in the order of arrival.
 type state struct {
-	version       int64
+	version       number
 	schema        schema
 	boundaries    [][]byte
-	partitions    []int64
-	nextPartition int64
+	partitions    []number
+	nextPartition number
 	files         map[string]dataFile
-	refs          map[int64][]string
+	refs          map[number][]string
 	merge         *mergeMode
 	filter        *rowFilter
-	cutUS         int64
+	cutUS         number
 	dropped       bool
 }
 
 type reference struct {
 	file      string
-	partition int64
+	partition number
 }
 
 type change struct {
@@ -285,11 +283,9 @@ func listed(data json.RawMessage, folder string, head header) []reference {
 		decode(data, &rows, "references")
 		for _, row := range rows {
 			var one reference
-			var partition number
 			check(len(row) == 5 || len(row) == 2, "a reference of %d values", len(row))
 			decode(row[0], &one.file, "a reference")
-			decode(row[1], &partition, "a reference")
-			one.partition = int64(partition)
+			decode(row[1], &one.partition, "a reference")
 			found = append(found, one)
 		}
 		return found
@@ -305,7 +301,7 @@ func listed(data json.RawMessage, folder string, head header) []reference {
 	content := must(filepath.Join(folder, name))
 	check(digestOf(content) == given.Sidecar, "the sidecar %s is damaged", name)
 	for _, row := range arrowRows(content) {
-		found = append(found, reference{row["file"].(string), row["partition"].(*big.Int).Int64()})
+		found = append(found, reference{row["file"].(string), whole(row["partition"])})
 	}
 	check(len(found) == int(given.References), "the sidecar %s has another number of references", name)
 	return found
@@ -319,9 +315,9 @@ func (s *state) refer(references []reference) {
 
 // cut replaces neighbouring partitions by others, and their references by these.
 func (s *state) cut(partitions []number, keys []string) {
-	first := slices.Index(s.partitions, int64(partitions[0]))
+	first := slices.Index(s.partitions, partitions[0])
 	check(first >= 0, "there is no partition %d", partitions[0])
-	var ids []int64
+	var ids []number
 	for range len(keys) + 1 {
 		ids = append(ids, s.nextPartition)
 		s.nextPartition++
@@ -329,13 +325,13 @@ func (s *state) cut(partitions []number, keys []string) {
 	s.partitions = slices.Replace(s.partitions, first, first+len(partitions), ids...)
 	s.boundaries = slices.Replace(s.boundaries, first, first+len(partitions)-1, fromHex(keys)...)
 	for _, one := range partitions {
-		delete(s.refs, int64(one))
+		delete(s.refs, one)
 	}
 }
 
 // replace drops and adds references; in a table that merges rows, new ones stand where the last dropped one stood.
 func (s *state) replace(drop, added []reference) {
-	going, coming := map[int64]map[string]bool{}, map[int64][]string{}
+	going, coming := map[number]map[string]bool{}, map[number][]string{}
 	for _, one := range drop {
 		if going[one.partition] == nil {
 			going[one.partition] = map[string]bool{}
@@ -374,10 +370,9 @@ func (s *state) apply(line []byte, folder string, head header) {
 	switch one.Type {
 	case "create_table":
 		s.schema, s.merge, s.boundaries = one.Schema, one.Merge, fromHex(one.Boundaries)
-		for id := int64(1); id <= int64(len(s.boundaries))+1; id++ {
-			s.partitions = append(s.partitions, id)
+		for s.nextPartition = 1; int(s.nextPartition) <= len(s.boundaries)+1; s.nextPartition++ {
+			s.partitions = append(s.partitions, s.nextPartition)
 		}
-		s.nextPartition = int64(len(s.partitions)) + 1
 	case "add_files":
 		s.refer(added)
 	case "replace", "drop_expired":
@@ -399,7 +394,7 @@ func (s *state) apply(line []byte, folder string, head header) {
 		s.refer(added)
 		if one.Type == "remove_range" {
 			for _, partition := range one.Partitions {
-				delete(s.refs, int64(partition))
+				delete(s.refs, partition)
 			}
 		}
 	case "alter_schema":
@@ -410,10 +405,10 @@ func (s *state) apply(line []byte, folder string, head header) {
 	case "set_merge":
 		s.merge = one.Merge
 	case "set_filter":
-		s.filter, s.cutUS = one.Filter, int64(one.CutUS)
+		s.filter, s.cutUS = one.Filter, one.CutUS
 	case "raise_watermark":
 		if one.Mark == "age_off_cut_us" {
-			s.cutUS = int64(one.Value)
+			s.cutUS = one.Value
 		}
 	case "require_features":
 		checkFeatures(one.Features)
@@ -449,12 +444,10 @@ func checkpoint(folder, table string) (*state, string) {
 	stored := body.State
 	checkFeatures(stored.Features)
 	found := &state{
-		version: int64(stored.Version), schema: stored.Schemas[len(stored.Schemas)-1], merge: stored.Merge,
-		boundaries: fromHex(stored.Boundaries), nextPartition: int64(stored.Next), filter: stored.Filter,
-		cutUS: int64(stored.CutUS), dropped: stored.Dropped, files: map[string]dataFile{}, refs: map[int64][]string{},
-	}
-	for _, id := range stored.Partitions {
-		found.partitions = append(found.partitions, int64(id))
+		version: stored.Version, schema: stored.Schemas[len(stored.Schemas)-1], merge: stored.Merge,
+		boundaries: fromHex(stored.Boundaries), partitions: stored.Partitions, nextPartition: stored.Next,
+		filter: stored.Filter, cutUS: stored.CutUS, dropped: stored.Dropped,
+		files: map[string]dataFile{}, refs: map[number][]string{},
 	}
 	for kind := range body.Segments {
 		known := []string{"files", "references", "requests", "open_requests"}
@@ -476,9 +469,9 @@ func checkpoint(folder, table string) (*state, string) {
 			}
 		}
 		for _, row := range rows {
-			partition := row["partition"].(*big.Int).Int64()
+			partition := whole(row["partition"])
 			for _, at := range row["file"].([]any) {
-				found.refs[partition] = append(found.refs[partition], files[at.(*big.Int).Int64()])
+				found.refs[partition] = append(found.refs[partition], files[whole(at)])
 			}
 		}
 	}
@@ -490,8 +483,7 @@ func (s *state) add(facts map[string]any, id string) string {
 	if own, ok := facts["id"].(string); ok {
 		id = own
 	}
-	rows := number(facts["rows"].(*big.Int).Int64())
-	s.files[id] = dataFile{id, facts["job"].(string), rows, facts["digest"].(string)}
+	s.files[id] = dataFile{id, facts["job"].(string), whole(facts["rows"]), facts["digest"].(string)}
 	return id
 }
 
@@ -512,15 +504,15 @@ func segment(folder string, listed json.RawMessage) []byte {
 }
 
 // stateAt returns the state of a table at a version, the latest if that is below 0 (1.1, 6).
-func stateAt(root, table string, wanted int64) *state {
+func stateAt(root, table string, wanted number) *state {
 	base := filepath.Join(root, "tables", table)
 	log, folder := filepath.Join(base, "log"), filepath.Join(base, "checkpoints")
-	logStart := int64(0)
+	logStart := number(0)
 	if data, there := read(filepath.Join(log, "log-start.ndjson")); there {
 		head, _ := document(data, "the log start")
-		logStart = int64(head.LogStart)
+		logStart = head.LogStart
 	}
-	found, previous := &state{files: map[string]dataFile{}, refs: map[int64][]string{}}, ""
+	found, previous := &state{files: map[string]dataFile{}, refs: map[number][]string{}}, ""
 	if wanted < 0 {
 		if one, digest := latest(filepath.Join(folder, "latest"), table); one != nil && one.version >= logStart {
 			found, previous = one, digest
@@ -530,7 +522,8 @@ func stateAt(root, table string, wanted int64) *state {
 		retained, _ := filepath.Glob(filepath.Join(folder, "[0-9]*"))
 		slices.Sort(retained)
 		for _, one := range retained {
-			version, _ := strconv.ParseInt(filepath.Base(one), 10, 64)
+			digits, _ := strconv.ParseInt(filepath.Base(one), 10, 64)
+			version := number(digits)
 			// One below the log start is of a tagged version, and of no later one.
 			if version == wanted || (version >= logStart && (wanted < 0 || version <= wanted)) {
 				found, previous = checkpoint(one, table)
@@ -544,7 +537,7 @@ func stateAt(root, table string, wanted int64) *state {
 		for _, line := range lines {
 			found.apply(line, log, head)
 		}
-		found.version = int64(head.Version)
+		found.version = head.Version
 	})
 	if found.version == 0 || (wanted >= 0 && found.version != wanted) {
 		fail(2, "there is no version %d", wanted)
@@ -566,6 +559,9 @@ func latest(folder, table string) (found *state, digest string) {
 }
 
 // -- Arrow ----------------------------------------------------------------------------------------------------------
+
+// whole returns a whole number of an Arrow array.
+func whole(value any) number { return number(value.(*big.Int).Int64()) }
 
 // arrowRows returns the rows of an Arrow file, by the names of its columns.
 func arrowRows(data []byte) []map[string]any {
@@ -608,9 +604,13 @@ func main() {
 	if len(os.Args) < 3 {
 		fail(2, "usage: FOLDER TABLE [VERSION]")
 	}
-	root, wanted := os.Args[1], int64(-1)
+	root, wanted := os.Args[1], number(-1)
 	if len(os.Args) > 3 {
-		wanted, _ = strconv.ParseInt(os.Args[3], 10, 64)
+		digits, err := strconv.ParseInt(os.Args[3], 10, 64)
+		if err != nil {
+			fail(2, "%s is no version", os.Args[3])
+		}
+		wanted = number(digits)
 	}
 	head, _ := document(must(filepath.Join(root, "instance.json")), "instance.json")
 	if head.LogURL != nil && *head.LogURL != "" {

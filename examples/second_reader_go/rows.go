@@ -204,6 +204,28 @@ func valueOf(column arrow.Array, at int, named bool) any {
 		return column.Value(at).BigInt()
 	case *array.Decimal256:
 		return column.Value(at).BigInt()
+	case *array.Int8:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Int16:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Int32:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Int64:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Uint8:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Uint16:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Uint32:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Date32:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Time32:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Time64:
+		return big.NewInt(int64(column.Value(at)))
+	case *array.Timestamp:
+		return big.NewInt(int64(column.Value(at)))
 	case *array.Uint64:
 		return new(big.Int).SetUint64(column.Value(at))
 	case *array.Float16:
@@ -226,40 +248,8 @@ func valueOf(column arrow.Array, at int, named bool) any {
 		from, to := column.ValueOffsets(at)
 		return items(column.ListValues(), from, to)
 	}
-	number, err := strconv.ParseInt(fmt.Sprint(rawOf(column, at)), 10, 64)
-	if err != nil {
-		fail(unsupported, "an Arrow array of %s", column.DataType())
-	}
-	return big.NewInt(number)
-}
-
-// rawOf returns the number behind a value of a type that is stored as a number.
-func rawOf(column arrow.Array, at int) any {
-	switch column := column.(type) {
-	case *array.Int8:
-		return column.Value(at)
-	case *array.Int16:
-		return column.Value(at)
-	case *array.Int32:
-		return column.Value(at)
-	case *array.Int64:
-		return column.Value(at)
-	case *array.Uint8:
-		return column.Value(at)
-	case *array.Uint16:
-		return column.Value(at)
-	case *array.Uint32:
-		return column.Value(at)
-	case *array.Date32:
-		return int32(column.Value(at))
-	case *array.Time32:
-		return int32(column.Value(at))
-	case *array.Time64:
-		return int64(column.Value(at))
-	case *array.Timestamp:
-		return int64(column.Value(at))
-	}
-	return "?"
+	fail(unsupported, "an Arrow array of %s", column.DataType())
+	return nil
 }
 
 // -- rows: sections 7 to 7.2 ----------------------------------------------------------------------------------------
@@ -267,7 +257,7 @@ func rawOf(column arrow.Array, at int) any {
 type row struct {
 	key, order []byte
 	values     []any
-	kind       int64 // 0: whole, 1: partial, 2: a delete
+	kind       number // 0: whole, 1: partial, 2: a delete
 	has        []bool
 }
 
@@ -312,7 +302,7 @@ func (s *state) fileRows(folder string, one dataFile) []row {
 			}
 		}
 		if column, there := columns[kindID]; there && column[at] != nil {
-			found.kind = column[at].(*big.Int).Int64()
+			found.kind = whole(column[at])
 		}
 	}
 	return rows
@@ -516,13 +506,14 @@ func combined(function string, a, b any) any {
 	if !whole {
 		return map[bool]float64{true: a.(float64) * b.(float64), false: a.(float64) + b.(float64)}[function == "product"]
 	}
-	switch y := b.(*big.Int); function {
+	y := b.(*big.Int)
+	switch function {
 	case "product":
 		return new(big.Int).Mul(x, y)
 	case "or":
 		return new(big.Int).Or(x, y)
 	}
-	return new(big.Int).Add(x, b.(*big.Int))
+	return new(big.Int).Add(x, y)
 }
 
 // fitting returns the result of a function in the type of its field, or fails.
@@ -533,12 +524,12 @@ func fitting(of kind, value any) any {
 		check(number.CmpAbs(limit) < 0, "a sum has too many digits")
 	} else if whole {
 		width := widths[of.name]
-		signed := map[bool]int{true: 1}[width < 0]
-		low := new(big.Int).Not(number)
-		if number.Sign() >= 0 {
-			low = number
+		low, limit := new(big.Int), new(big.Int).Lsh(big.NewInt(1), uint(8*max(width, -width)))
+		if width < 0 {
+			limit.Rsh(limit, 1)
+			low.Neg(limit)
 		}
-		check((signed == 1 || number.Sign() >= 0) && low.BitLen() <= 8*max(width, -width)-signed, "%s overflows", number)
+		check(low.Cmp(number) <= 0 && number.Cmp(limit) < 0, "%s overflows", number)
 	}
 	return value
 }
@@ -603,7 +594,7 @@ func (s *state) hides(one row) bool {
 		return false
 	}
 	of, unit := s.schema.fields()[at].kind, s.filter.Unit
-	value, cut := one.values[at].(*big.Int), big.NewInt(s.cutUS)
+	value, cut := one.values[at].(*big.Int), big.NewInt(int64(s.cutUS))
 	if of.name == "date32" {
 		return value.Cmp(new(big.Int).Div(cut, big.NewInt(86_400_000_000))) < 0
 	}
