@@ -1,7 +1,7 @@
 """A billion rows on one small machine: imported, then upserted, read and maintained for hours, and killed by turns.
 
     python -m benchmarks.billion --folder FOLDER [--rows 1000000000] [--hours 4] [--share 0.01] [--writers 4]
-                                 [--readers 2] [--gets 20] [--partitions 200] [--kill-s 600] [--page docs/billion.md]
+                                 [--readers 2] [--gets 20] [--partitions 200] [--kill-s 600] [--page FILE]
 
 Rows of 40 bytes with random keys (:mod:`benchmarks.billion.rows`) are made and imported in parts, each by a bulk import
 in worker processes; the partitions are cut by the planner, about ``--partitions`` of them. Then, for ``--hours``,

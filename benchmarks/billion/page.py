@@ -52,10 +52,10 @@ def write_page(found: dict[str, Any], folder: Path, page: Path, note: str = "") 
     begin = (
         f"Written by `python -m benchmarks.billion` on {datetime.now(UTC).date()}: {psutil.cpu_count()} cores "
         f"({platform.machine()}), {psutil.virtual_memory().total / 2**30:.0f} GiB, local disk. Rows of "
-        f"{plan['row_bytes']} bytes with random keys were imported. Then {plan['writers']} writers upserted "
-        f"{100 * plan['share']:.3g}% of them in an hour in batches of {plan['batch_rows']:,}, a service maintained the "
-        f"table, and {plan['readers']} readers made {plan['gets']:g} gets a second each. All of them got SIGKILL "
-        f"{len(killed)} times, at the dotted lines. {note}"
+        f"{plan['row_bytes']} bytes with random keys were imported. Then, for {run['took_s'] / 60:.0f} minutes, "
+        f"{plan['writers']} writers upserted batches of {plan['batch_rows']:,} rows ({100 * plan['share']:.3g}% of all "
+        f"rows an hour), a service maintained the table, and {plan['readers']} readers made {plan['gets']:g} gets a "
+        f"second each. All of them got SIGKILL {len(killed)} times, at the dashed lines. {note}"
     )
     lines = [f"# {plan['rows']:,} rows on one machine", "", fill(begin, 120), "", "| what | figure |", "|---|---|"]
     lines += [*(f"| {what} | {figure} |" for what, figure in figures(found, gets)), ""]
