@@ -218,9 +218,10 @@ def measure_events(partitions: int) -> Events:
 
 
 def measured(partitions: int) -> Events:
-    """Measure in a new process, after what is imported and made once was."""
-    measure_events(100)
-    return measure_events(partitions)
+    """Measure in a new process, which has no memory of another measurement; what is made once was made before."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        pool.submit(measure_events, 100).result()
+        return pool.submit(measure_events, partitions).result()
 
 
 def _first(merges: tuple[PartitionMerge, ...], state: TableState) -> PartitionMerge:
@@ -445,11 +446,9 @@ def main() -> None:
     asked = parser.parse_args()
     day = simulate_day(asked.day_partitions, asked.writes)
     print(f"a day: {day}", flush=True)
-    # Each size in a process of its own, so that the memory of one is not that of another.
     events: list[Events] = []
     for partitions in asked.partitions.split(","):
-        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-            events.append(pool.submit(measured, int(partitions)).result())
+        events.append(measured(int(partitions)))
         shown: dict[str, Any] = {name: round(cpu_s, 3) for name, cpu_s in events[-1].cpu_s.items()}
         print(f"{partitions} partitions: {shown}, {events[-1].state_bytes / 1e6:,.0f} MB", flush=True)
     lines = rows_of_page(day, events)

@@ -19,7 +19,7 @@ def test_a_day_of_a_service_is_simulated():
 
 @pytest.fixture(scope="module")
 def needs():
-    return scale.Needs(scale.simulate_day(20, writes=12, imports=4), scale.measure_events(200))
+    return scale.Needs(scale.simulate_day(20, writes=12, imports=4), scale.measured(200))
 
 
 def test_a_trillion_rows_are_simulated_by_partitions_that_are_all_alike(needs):
