@@ -16,7 +16,7 @@ import random
 import stat
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -51,14 +51,10 @@ class Recorder:
         self.real = {name: getattr(os, name) for name in CALLS}
 
     @contextmanager
-    def recording(self, without: Sequence[str] = ()) -> Iterator[None]:
-        """Note calls during the block; ``without``: calls that are neither made nor noted, for planted bugs."""
-        calls: dict[str, Callable[..., Any]] = {name: getattr(self, f"_{name}") for name in CALLS}
-        for name in without:
-            kind = stat.S_ISDIR if name == "fsync directory" else stat.S_ISREG
-            calls["fsync"] = lambda fd, kind=kind: None if kind(os.fstat(fd).st_mode) else self._fsync(fd)
+    def recording(self) -> Iterator[None]:
+        """Note calls during the block."""
         with pytest.MonkeyPatch.context() as patch:
-            set_calls(patch, os, **calls)
+            set_calls(patch, os, **{name: getattr(self, f"_{name}") for name in CALLS})
             yield
 
     def note(self, what: str, name: Any = None, value: Any = None) -> None:
@@ -326,15 +322,13 @@ def _sent(store: LocalStorage, name: str, data: bytes, before: bytes | None) -> 
     return data
 
 
-def check_steps(
-    steps: Sequence[Step], chance: random.Random, done: Slice, *, without: Sequence[str] = (), laid_out: float = 0.0
-) -> None:
+def check_steps(steps: Sequence[Step], chance: random.Random, done: Slice, *, laid_out: float = 0.0) -> None:
     """Check every image after every call of some steps; a share of them as files, read by the store itself."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
         root.mkdir()
         recorder = Recorder(root)
-        with recorder.recording(without):
+        with recorder.recording():
             store = LocalStorage(root)
             for number, step in enumerate(steps):
                 _take(store, recorder, step, number)
@@ -395,7 +389,7 @@ WRITES = 4
 LAKE_IMAGES = 25
 
 
-def lake_cuts(chance: random.Random, done: Slice, *, without: Sequence[str] = ()) -> None:
+def lake_cuts(chance: random.Random, done: Slice) -> None:
     """Write to a table, and open it from some images: acknowledged rows are there once, others once or not at all."""
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "root"
@@ -404,7 +398,7 @@ def lake_cuts(chance: random.Random, done: Slice, *, without: Sequence[str] = ()
         made.create_table("t", Schema({"k": "int64"}, values={"v": "int64"}))
         made.close()
         disk, recorder = _durable(root), Recorder(root)
-        with recorder.recording(without):
+        with recorder.recording():
             lake = lakebed.open(root)
             table = lake.table("t")
             for number in range(WRITES):
