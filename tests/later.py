@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from itertools import count
 from typing import Any
 
@@ -114,8 +115,6 @@ def grow_instance(root: Any) -> int:
 
 def replace(path: Any, data: bytes) -> None:
     """Write a file anew with the times of the old one, by which its age is judged."""
-    import os
-
     stat = path.stat()
     path.write_bytes(data)
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))

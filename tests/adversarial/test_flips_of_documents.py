@@ -46,6 +46,7 @@ from lakebed.upkeep.follow.declared_follower import DeclaredFollower, declare_fo
 from lakebed.upkeep.follow.follow_record import FollowRecord, read_record, write_record
 from lakebed.upkeep.publish.record import latest_metadata
 from lakebed.upkeep.publish.run import publish
+from tests.documents import objects
 
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -208,11 +209,6 @@ def kind_of(name: str) -> str | None:
         if re.fullmatch(re.escape(kind).replace(r"\*", "[^/]+"), name)
     ]
     return max(fitting, key=lambda kind: (-kind.count("*"), len(kind)), default=None)
-
-
-def objects(root: Path) -> dict[str, Path]:
-    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    return {name: path for name, path in found.items() if not any(part.startswith(".") for part in name.split("/"))}
 
 
 def test_every_kind_of_object_has_a_reader_here(made: Lake) -> None:

@@ -5,15 +5,15 @@ The kinds and their readers are those of test_flips_of_documents: a new kind of 
 
 from __future__ import annotations
 
-import os
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from lakebed.errors import Error
-from tests.adversarial.test_flips_of_documents import READERS, Lake, kind_of, made, objects
-from tests.later import FEATURE, rewritten
+from tests.adversarial.test_flips_of_documents import READERS, Lake, kind_of, made
+from tests.documents import contents, objects
+from tests.later import FEATURE, replace, rewritten
 
 __all__ = ["made"]
 
@@ -25,14 +25,12 @@ DOCUMENTS = [kind for kind in READERS if kind.endswith(("json", "ndjson")) and "
 
 @contextmanager
 def later(path: Path, change):
-    data, stat = path.read_bytes(), path.stat()
-    path.write_bytes(change(data))
-    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    data = path.read_bytes()
+    replace(path, change(data))
     try:
         yield
     finally:
-        path.write_bytes(data)
-        os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+        replace(path, data)
 
 
 @pytest.mark.parametrize("kind", [kind for kind in DOCUMENTS if kind not in NAMES])
@@ -42,12 +40,12 @@ def test_an_unknown_feature_of_a_document_is_refused_by_name(made: Lake, kind: s
         if kind_of(name) != kind:
             continue
         with later(path, lambda data: rewritten(data, [FEATURE])):
-            before = {one: file.read_bytes() for one, file in objects(made.root).items()}
+            before = contents(made.root)
             with pytest.raises(Error, match=f"with {FEATURE}") as raised:
                 READERS[kind](made)
             assert "upgrade" in str(raised.value)
             assert "restore" not in str(raised.value)
-            assert {one: file.read_bytes() for one, file in objects(made.root).items()} == before
+            assert contents(made.root) == before
         refused += 1
     assert refused
 

@@ -23,6 +23,7 @@ import pyarrow as pa
 import lakebed
 from lakebed.errors import NotRetainedError
 from lakebed.read.snapshot.snapshot import Snapshot
+from tests.documents import contents
 from tests.golden.make import ARCHIVE, FOLDER, extract
 from tests.later import FEATURE, append, require, rewritten
 
@@ -133,19 +134,13 @@ def cases(archive: Path) -> list[dict[str, Any]]:
     for name, (table, change, result, names) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             root = extract(archive, Path(folder)) / "lake"
-            before = _objects(root)
+            before = contents(root)
             change(root, lakebed.open(str(root)).table(table))
-            after = _objects(root)
+            after = contents(root)
         put = {one: base64.b64encode(data).decode() for one, data in after.items() if before.get(one) != data}
         delete = sorted(before.keys() - after.keys())
         found.append({"case": name, "table": table, "put": put, "delete": delete, "result": result, "names": names})
     return found
-
-
-def _objects(root: Path) -> dict[str, bytes]:
-    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    shown = {name: path for name, path in found.items() if not any(part[0] == "." for part in name.split("/"))}
-    return {name: path.read_bytes() for name, path in shown.items()}
 
 
 def _newest(root: Path, pattern: str) -> Path:

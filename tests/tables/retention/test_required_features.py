@@ -22,6 +22,7 @@ from lakebed.storage import connect
 from lakebed.table.backup import backup, verified
 from lakebed.upkeep.retention.orphans import delete_orphans
 from lakebed.upkeep.retention.run import collect_garbage, gc
+from tests.documents import contents
 from tests.later import FEATURE, append, require
 
 PROGRAMS = ("readers", "writers", "collectors", "of another kind")
@@ -40,11 +41,6 @@ def root(tmp_path):
     table.write(pa.table({"k": [1], "v": [9]}))
     table.log.wait_for_checkpoint()
     return root
-
-
-def objects(root: Path) -> dict[str, bytes]:
-    found = {path.relative_to(root).as_posix(): path for path in root.rglob("*") if path.is_file()}
-    return {name: path.read_bytes() for name, path in found.items() if not name.rpartition("/")[2].startswith(".")}
 
 
 def write(lake):
@@ -107,7 +103,7 @@ def test_a_required_feature_is_refused_by_those_it_concerns(root, program, fresh
     require(lakebed.open(str(root)).table("t").log, program)
     if fresh:
         lake = lakebed.open(str(root))
-    before = objects(root)
+    before = contents(root)
     for name, call in REFUSED[program].items():
         error = refusal_of(call, lake)
         assert error is not None, name
@@ -115,7 +111,7 @@ def test_a_required_feature_is_refused_by_those_it_concerns(root, program, fresh
         if isinstance(error, UnsupportedFormatError):
             assert error.code is Code.FORMAT_TOO_NEW, name
             assert "upgrade" in str(error), name
-        assert logs(objects(root)) == logs(before), name
+        assert logs(contents(root)) == logs(before), name
     for call in (READ | WRITE | COLLECT).values():
         if call not in REFUSED[program].values():
             call(lake)
@@ -139,7 +135,7 @@ def test_a_backup_copies_every_byte_and_says_what_it_could_not_verify(root, tmp_
     require(lakebed.open(str(root)).table("t").log, program)
     lake = lakebed.open(str(root))
     backup(lake, connect(str(tmp_path / "copy")))
-    copied, source = objects(tmp_path / "copy"), objects(root)
+    copied, source = contents(tmp_path / "copy"), contents(root)
     assert {name: data for name, data in source.items() if "/tables/" in f"/{name}"}.items() <= copied.items()
     copy = lakebed.open(str(tmp_path / "copy"))
     if verify in REFUSED[program].values():
@@ -152,14 +148,14 @@ def test_a_backup_copies_every_byte_and_says_what_it_could_not_verify(root, tmp_
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_feature_that_the_catalog_requires_concerns_the_instance(root, program):
     require(lakebed.open(str(root)).catalog_log(), program)
-    before = objects(root)
+    before = contents(root)
     calls = {"readers": lambda lake: lake.tables(), "of another kind": lambda lake: lake.table("t")}
     calls |= {"writers": lambda lake: lake.rename_table("t", "u"), "collectors": gc}
     with pytest.raises(UnsupportedFormatError, match=f"{FEATURE}.*upgrade"):
         calls[program](lakebed.open(str(root)))
     with pytest.raises(UnsupportedFormatError, match=FEATURE):
         gc(lakebed.open(str(root)))
-    assert objects(root) == before
+    assert contents(root) == before
     if program in ("writers", "collectors"):
         assert lakebed.open(str(root)).table("t").to_arrow().num_rows == 4
 
@@ -169,11 +165,11 @@ def test_a_checkpoint_is_not_written_by_one_that_would_lose_fields(root):
     require(lakebed.open(str(root)).table("t").log, "writers")
     head = table.log.follow()
     assert head.features == {FEATURE: "writers"}
-    before = objects(root)
+    before = contents(root)
     assert table.log.checkpoints.write(table.log.head) is None
     with pytest.raises(UnsupportedFormatError, match=FEATURE):
         table.log.retained.retain(table.log.head)
-    assert objects(root) == before
+    assert contents(root) == before
 
 
 def test_a_feature_that_is_not_required_any_more_lets_all_go_on(root):
@@ -210,11 +206,11 @@ def test_a_feature_of_readers_is_in_the_header_of_later_checkpoints(root):
 def test_a_transaction_of_an_unknown_type_is_refused_without_a_feature_too(root):
     append(lakebed.open(str(root)).table("t").log, {"type": "later_kind", "x": 1})
     lake = lakebed.open(str(root))
-    before = objects(root)
+    before = contents(root)
     for call in READ.values():
         with pytest.raises((UnsupportedFormatError, second_reader.UnreadableError), match="later_kind"):
             call(lake)
-    assert objects(root) == before
+    assert contents(root) == before
 
 
 def test_settings_with_unknown_names_are_kept(root):
