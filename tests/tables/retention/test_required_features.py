@@ -6,6 +6,7 @@ before. docs/compatibility.md has the same table.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 import lakebed
 from examples import second_reader
-from lakebed import InProcess, Latest, Pipeline, Schema
+from lakebed import Latest, Pipeline, Schema
 from lakebed.errors import Code, RejectedError, UnsupportedFormatError
 from lakebed.log.outcomes import version_of
 from lakebed.model.documents import SQL_DIALECT
@@ -29,18 +30,24 @@ PROGRAMS = ("readers", "writers", "collectors", "of another kind")
 AT_ONCE = {"history_s": 0, "log_s": 0, "orphan_age_s": 0}
 
 
-@pytest.fixture
-def root(tmp_path):
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
     """An instance whose table has two runs to compact, files to delete and an orphan."""
-    root = tmp_path / "lake"
+    root = tmp_path_factory.mktemp("made") / "lake"
     lake = lakebed.create(str(root))
     table = lake.create_table("t", Schema({"k": "int64"}, values={"v": "int64"}), merge=Latest(), settings=AT_ONCE)
     for turn in range(3):
         table.write(pa.table({"k": range(4), "v": [turn] * 4}))
-    Pipeline(lake, launcher=InProcess(workers=1)).compact(table, strategy="full")
+    Pipeline(lake, launcher="this-thread").compact(table, strategy="full")
     table.write(pa.table({"k": [1], "v": [9]}))
     table.log.wait_for_checkpoint()
     return root
+
+
+@pytest.fixture
+def root(made, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(made, tmp_path / "lake")
 
 
 def write(lake):
@@ -48,7 +55,7 @@ def write(lake):
 
 
 def compact(lake):
-    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+    with Pipeline(lake, launcher="this-thread") as pipeline:
         pipeline.compact(lake.table("t"), strategy="full")
 
 
