@@ -151,8 +151,10 @@ def _in_dynamodb(folder: Path) -> Iterator[Callable[[], Place]]:
 
 
 PLACES = {"local disk": _on_disk, "S3 server": _on_s3, "PostgreSQL": _in_postgresql, "DynamoDB stand-in": _in_dynamodb}
-OPERATIONS = [name for name in calls.OPERATIONS if name not in ("migrate on Spark", "bulk import", "stream")]
-SPARK = ["bulk import", "migrate on Spark", "stream"]
+SPARK = {"bulk import", "migrate on Spark", "stream"}
+"""Operations whose tasks open the store again, by its address, and so make calls that no watch sees."""
+
+OPERATIONS = [name for name in calls.OPERATIONS if name not in SPARK]
 
 
 # -- points -----------------------------------------------------------------------------------------------------
