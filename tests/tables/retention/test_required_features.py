@@ -18,7 +18,7 @@ from lakebed import Latest, Pipeline, Schema
 from lakebed.errors import Code, RejectedError, UnsupportedFormatError
 from lakebed.log.outcomes import version_of
 from lakebed.model.documents import SQL_DIALECT
-from lakebed.model.state.transactions import RequireFeatures
+from lakebed.model.state.transactions import RaiseWatermark, RequireFeatures, Watermark
 from lakebed.storage import connect
 from lakebed.table.backup import backup, verified
 from lakebed.upkeep.retention.orphans import delete_orphans
@@ -165,6 +165,25 @@ def test_a_feature_that_the_catalog_requires_concerns_the_instance(root, program
     assert contents(root) == before
     if program in ("writers", "collectors"):
         assert lakebed.open(str(root)).table("t").to_arrow().num_rows == 4
+
+
+def test_a_dropped_table_is_not_deleted_by_a_collector_that_does_not_know_its_feature(root):
+    lake = lakebed.open(str(root))
+    require(lake.table("t").log, "collectors")
+    lake.drop_table("t")
+    lake.catalog_log().wait_for_checkpoint()
+    before = contents(root)
+    with pytest.raises(UnsupportedFormatError, match=f"{FEATURE}.*upgrade"):
+        gc(lakebed.open(str(root)), force=True)
+    assert contents(root) == before
+
+
+def test_a_collector_that_began_before_the_feature_was_required_commits_nothing(root):
+    table = lakebed.open(str(root)).table("t")
+    require(lakebed.open(str(root)).table("t").log, "collectors")
+    with pytest.raises(UnsupportedFormatError, match=f"collectors must know {FEATURE}"):
+        table.commit(RaiseWatermark(Watermark.ORPHAN_CUTOFF, 1))
+    assert lakebed.open(str(root)).table("t").state().version == table.version
 
 
 def test_a_checkpoint_is_not_written_by_one_that_would_lose_fields(root):
