@@ -36,7 +36,7 @@ def test_a_small_run_is_killed_verified_and_shown(tmp_path, capsys):
 
 @pytest.fixture
 def table():
-    """A table of the workload after two batches of each writer, the later ones first in no case."""
+    """A table of the workload after two batches of each writer, in order."""
     made = lakebed.create(f"memory://{random_token()}").create_table("t", SCHEMA, merge=lakebed.Latest())
     for rows in WORKLOAD.imported(0, WORKLOAD.rows):
         made.write(rows)

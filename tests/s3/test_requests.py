@@ -302,7 +302,7 @@ def test_nothing_is_asked_without_writes_and_reads(s3_server, url):
 
 
 def test_the_requests_that_a_process_counts_are_those_that_the_server_gets(s3_server, tmp_path):
-    """Of every kind: files in parts, ranges far apart and close together, listings, reads of what is not there."""
+    """The calls send files in parts, read ranges far apart and close together, list, and read absent objects."""
     storage = connect(s3_server.new_bucket() + "/lake", s3_server.storage_options)
     large = tmp_path / "large"
     large.write_bytes(bytes(2 * PART_BYTES + 1))

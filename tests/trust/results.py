@@ -26,7 +26,9 @@ class Slice:
     events: Counter[str] = field(default_factory=Counter)
     findings: list[str] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    """What is not a count, such as the schedules that each seeded bug took; a later slice overwrites it by name."""
+    """Results that are no counts, such as how many schedules it took to find each seeded bug. A later slice replaces
+    those of the same name.
+    """
 
     @classmethod
     def from_json(cls, text: str) -> Slice:

@@ -1,7 +1,7 @@
-"""Features that a later Lakebed requires of readers, writers or collectors are refused by those that it concerns.
+"""A feature that a later Lakebed requires of readers, writers or collectors is refused by the programs it concerns.
 
-What is refused changes nothing: every object of the instance is the same afterwards. What is not concerned works as
-before. docs/compatibility.md has the same table.
+A refused call changes no object of the instance. The other calls work as before. docs/compatibility.md has the same
+table.
 """
 
 from __future__ import annotations
