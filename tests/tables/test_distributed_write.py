@@ -85,10 +85,12 @@ def test_a_driver_that_is_killed_leaves_the_table_and_its_repeat_adds_once(table
     # It began before the second one had committed, and has sent its rows.
     late = send(third, rows_of(range(3), "third"))
     assert third.commit(table, [late]) == committed
-    # It begins later, and has nothing to do.
+    # It begins later, and its tasks send nothing.
     fourth = DistributedWrite.of(table, commit_id="monday")
     assert fourth.committed == committed
-    assert fourth.commit(table, [send(fourth, rows_of(range(3), "fourth"))]) == committed
+    unsent = send(fourth, rows_of(range(3), "fourth"))
+    assert unsent == SentRows()
+    assert fourth.commit(table, [unsent]) == committed
     assert found(table) == dict.fromkeys(range(3), "second")
     assert table.version == committed
 
