@@ -10,6 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.trust import damaged_entries, power_cuts, seeded_bugs, slices
+from tests.trust.__main__ import in_process
 from tests.trust.histories import Read, Written, anomalies
 from tests.trust.page import PAGE, page_of
 from tests.trust.results import Result, Slice, read_results, write_results
@@ -98,6 +99,12 @@ def test_a_fault_that_fired_too_rarely_fails_a_run():
     assert target(cut=(UNITS, 0.1)).too_rare(result) == ["T1: cut: 9, at least 10 expected"]
     assert target(cut=("kill", 0.5)).too_rare(result) == ["T1: cut: 9, at least 15 expected"]
     assert target(never=(UNITS, 0.01)).too_rare(result) == []
+
+
+def test_a_slice_that_hangs_is_killed_and_is_a_finding():
+    done, seconds, _ = in_process(BY_ID["T6"], 0, hang_s=0.5)
+    assert (done.units, done.findings) == (0, ["slice 0 hung for 0.5 s"])
+    assert seconds >= 0.5
 
 
 def test_nights_add_up(tmp_path):
