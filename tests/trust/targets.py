@@ -75,7 +75,7 @@ TARGETS = (
         200, 2_000, slices.determinism, 0.4,
     ),
     Target(
-        "T5", "kill -9 at named points of each operation, on local disk, S3, PostgreSQL, DynamoDB", "kills",
+        "T5", "kill -9 at named points of operations without Spark, on local disk, S3, PostgreSQL, DynamoDB", "kills",
         900, 7_400, slices.crash_points, 3.0,
     ),
     Target(
