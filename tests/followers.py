@@ -1,4 +1,4 @@
-"""Followers that are killed, for the tests of every source."""
+"""Followers that are killed, and followers that services run, for the tests of every source."""
 
 from __future__ import annotations
 
@@ -7,8 +7,16 @@ import subprocess
 import time
 from collections.abc import Sequence
 
+import psutil
+
+from lakebed.storage.contract import Storage
+from lakebed.upkeep.follow.follow_record import read_record
 from lakebed.upkeep.follow.positions import Positions
 from lakebed.upkeep.follow.run import SourceFollower
+from tests.waiting import until
+
+SERVICE_OPTIONS = ("--followers", "--no-maintenance")
+"""The options of a service that runs followers and nothing else."""
 
 
 class EndedError(Exception):
@@ -35,3 +43,14 @@ def kill_at_random(words: Sequence[str], kills: int, least_s: float, most_s: flo
         killed.kill()
         _, said = killed.communicate()
         assert "Error" not in said, said
+
+
+def holder_of(storage: Storage, name: str) -> psutil.Process:
+    """Return the process that follows, once the record of the follower names it."""
+
+    def found() -> int:
+        record = read_record(storage, name)
+        pid = 0 if record is None or not record.holder else int(record.holder.split(":")[3])
+        return pid if pid and psutil.pid_exists(pid) else 0
+
+    return psutil.Process(until(found))

@@ -5,26 +5,11 @@ from __future__ import annotations
 import json
 import random
 
-import psutil
-
 from lakebed.cli import main
-from lakebed.upkeep.follow.follow_record import read_record
 from tests.debezium import JsonWriter, Table
+from tests.followers import SERVICE_OPTIONS, holder_of
 from tests.service.served import served
 from tests.waiting import until
-
-OPTIONS = ("--followers", "--no-maintenance")
-
-
-def holder_of(lake):
-    """The process that follows, once its record says so."""
-
-    def found():
-        record = read_record(lake.storage, "bank")
-        pid = 0 if record is None or not record.holder else int(record.holder.split(":")[3])
-        return pid if pid and psutil.pid_exists(pid) else 0
-
-    return psutil.Process(until(found))
 
 
 def test_a_service_follows_topics_and_neither_kill_loses_or_doubles_a_message(broker, lake, tmp_path, capsys):
@@ -57,14 +42,14 @@ def test_a_service_follows_topics_and_neither_kill_loses_or_doubles_a_message(br
     assert main([*words, "create", broker.url(topic), *options, "--source-config", str(settings)]) == 0
     assert json.loads(capsys.readouterr().out) == {"name": "bank", "url": broker.url(topic)}
     send(10)
-    with served(lake.storage.url, *OPTIONS) as service:
+    with served(lake.storage.url, *SERVICE_OPTIONS) as service:
         arrive()
-        holder_of(lake).kill()
+        holder_of(lake.storage, "bank").kill()
         send(10)
         arrive()
         send(10)
         service.process.kill()
         service.process.wait()
     send(10)
-    with served(lake.storage.url, *OPTIONS):
+    with served(lake.storage.url, *SERVICE_OPTIONS):
         arrive()

@@ -12,12 +12,11 @@ import pytest
 
 from lakebed.cli import main
 from lakebed.upkeep.follow.follow_record import read_record
+from tests.followers import SERVICE_OPTIONS, holder_of
 from tests.postgres.cluster import PASSWORD
 from tests.service.served import served
 from tests.tables.cli.shapes import differences, documented
 from tests.waiting import until
-
-OPTIONS = ("--followers", "--no-maintenance")
 
 
 class Shop:
@@ -59,14 +58,7 @@ class Shop:
         return read_record(self.lake.storage, "shop")
 
     def holder(self):
-        """The process that follows, once its record says so."""
-
-        def found():
-            record = self.record()
-            pid = 0 if record is None or not record.holder else int(record.holder.split(":")[3])
-            return pid if pid and psutil.pid_exists(pid) else 0
-
-        return psutil.Process(until(found))
+        return holder_of(self.lake.storage, "shop")
 
 
 @pytest.fixture
@@ -97,7 +89,7 @@ def children_of(service):
 def test_a_service_follows_what_is_declared_and_a_follower_that_is_killed_is_started_again(follow, lake):
     follow.sell()
     follow.create()
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         follow.arrive()
         follow.sell(5)
         follow.holder().kill()
@@ -112,7 +104,7 @@ def test_a_service_follows_what_is_declared_and_a_follower_that_is_killed_is_sta
 def test_a_service_that_is_killed_takes_its_followers_along_and_the_next_one_goes_on(follow, lake):
     follow.sell()
     follow.create()
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         follower = follow.holder()
         follow.arrive()
         follow.sell(5)
@@ -120,7 +112,7 @@ def test_a_service_that_is_killed_takes_its_followers_along_and_the_next_one_goe
         service.process.wait()
         until(lambda: not follower.is_running())
         follow.sell(5)
-    with served(lake.url, *OPTIONS):
+    with served(lake.url, *SERVICE_OPTIONS):
         follow.arrive()
 
 
@@ -128,7 +120,7 @@ def test_one_of_two_services_follows_and_the_other_one_takes_over(follow, lake):
     follow.sell()
     follow.create()
     with ExitStack() as stack:
-        services = [stack.enter_context(served(lake.url, *OPTIONS)) for _ in range(2)]
+        services = [stack.enter_context(served(lake.url, *SERVICE_OPTIONS)) for _ in range(2)]
         follow.arrive()
         states = lambda: sorted(status_of(one)["state"] for one in services)  # noqa: E731
         until(lambda: states() == ["elsewhere", "following"])
@@ -146,7 +138,7 @@ def test_one_of_two_services_follows_and_the_other_one_takes_over(follow, lake):
 def test_a_source_that_goes_away_is_waited_for(cluster, follow, lake):
     follow.sell()
     follow.create()
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         follow.arrive()
         cluster.stop("immediate")
         try:
@@ -163,7 +155,7 @@ def test_a_source_that_goes_away_is_waited_for(cluster, follow, lake):
 def test_a_paused_follower_rests_until_it_is_resumed(follow, lake, capsys):
     follow.sell()
     follow.create()
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         follow.arrive()
         follow.command("pause", "shop")
         until(lambda: status_of(service)["state"] == "paused" and not children_of(service))
@@ -182,11 +174,11 @@ def test_a_follower_that_cannot_go_on_is_parked_until_it_is_mended_and_resumed(f
     """Its slot was dropped: a new snapshot by the command mends it."""
     follow.sell()
     follow.create()
-    with served(lake.url, *OPTIONS):
+    with served(lake.url, *SERVICE_OPTIONS):
         follow.arrive()
     follow.sql("SELECT pg_drop_replication_slot('lakebed_shop')")
     follow.sell(5)
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         found = until(lambda: (one := status_of(service))["state"] == "parked" and one)
         assert "the slot lakebed_shop is gone" in found["error"]
         assert found["failures"] == 5
@@ -206,7 +198,7 @@ def test_a_follower_is_dropped_while_a_service_runs_it(follow, lake, capsys):
     follow.sell()
     follow.create()
     capsys.readouterr()
-    with served(lake.url, *OPTIONS) as service:
+    with served(lake.url, *SERVICE_OPTIONS) as service:
         follow.arrive()
         follow.command("drop", "shop", "--at-source")
         answer = json.loads(capsys.readouterr().out)
