@@ -108,7 +108,12 @@ def history(seed: int) -> Slice:
     written = [one for client in clients for one in client.written]
     seen = [one for client in clients for one in client.seen]
     done.events.update(
-        {"writes": len(written), "reads": len(seen), "unclear": sum(one.version is None for one in written)}
+        {
+            "writes": len(written),
+            "reads": len(seen),
+            "refused": sum(one.refused for one in written),
+            "unclear": sum(one.version is None and not one.refused for one in written),
+        }
     )
     log = {row["request_key"]: row["version"] for row in table.history().to_pylist() if row["request_key"]}
     done.findings += [f"history {seed}: {what}" for what in anomalies(written, seen, log)]
