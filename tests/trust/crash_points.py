@@ -272,6 +272,7 @@ def _recover(place: Place, operation: str, notes: Path) -> None:
     last = calls.shown(place.open())
     assert operation == "apply" or found in (first, last), "neither as before nor done"
     lake = place.open()
+    assert not calls.doubled(lake), "a request was committed twice"
     for table in lake.tables():
         assert lake.table(table).verify(files=True, deep=True).sound
     assert calls.collected(lake) == last, "garbage collection changed rows"
