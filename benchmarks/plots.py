@@ -1,7 +1,7 @@
 """Line plots of benchmarks as SVG, without a library: some curves over one axis, shaded spans and marked moments.
 
-Core types: :class:`Curve`, :class:`Plot`. Colours are distinguishable in greyscale by their order in the legend, which
-names each. Times and amounts are plain numbers; their units are in the titles.
+Core types: :class:`Curve`, :class:`Plot`. A legend names the curves. Times and amounts are plain numbers; their units
+are in the titles.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _steps(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough)
     first = math.floor(low / step)
-    return [step * number for number in range(first, math.ceil(high / step) + 1)] or [low, high]
+    return [step * number for number in range(first, math.ceil(high / step) + 1)]
 
 
 def _powers(points: Sequence[tuple[float, float]]) -> list[float]:
