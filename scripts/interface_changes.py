@@ -6,7 +6,6 @@ JSON and of error codes, and a new storage format, need an entry in the section 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -15,6 +14,8 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from lakebed.model.documents import load
 
 TAG = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
@@ -133,7 +134,7 @@ def interfaces_of(root: Path) -> dict[str, Any]:
     variables = os.environ | {"PYTHONPATH": str(root / "src")}
     program = [sys.executable, "-c", INTERFACES]
     ran = subprocess.run(program, env=variables, cwd=root, check=True, capture_output=True, text=True)  # noqa: S603
-    return json.loads(ran.stdout)  # noqa: TID251 - printed by the program above
+    return load(ran.stdout)
 
 
 def broken_interfaces(before: dict[str, Any], now: dict[str, Any], changes: str) -> list[str]:
@@ -153,14 +154,8 @@ def broken_interfaces(before: dict[str, Any], now: dict[str, Any], changes: str)
 
 def shapes(page: str) -> dict[tuple[str, str], str]:
     """Return the type of each member of each shape of docs/cli-json.md, by command and path."""
-    found = {}
-    for name, text in re.findall(r"^```json (\S[^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL):
-        rest = text.strip()
-        while rest:
-            shape, end = json.JSONDecoder().raw_decode(rest)
-            found.update({(name, path): kind for path, kind in flat(shape)})
-            rest = rest[end:].strip()
-    return found
+    blocks = re.findall(r"^```json (\S[^\n]*)\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    return {(name, path): kind for name, text in blocks for path, kind in flat(load(text))}
 
 
 def flat(shape: Any, path: str = "") -> Iterator[tuple[str, str]]:
