@@ -36,14 +36,14 @@ def versions_in(root: Path) -> dict[str, str]:
     patterns = {
         "pyproject.toml": r'^version = "(.+)"$',
         "src/lakebed/model/version.py": r'^VERSION = "(.+)"$',
-        "deploy/helm/lakebed/Chart.yaml": r"^version: (.+)$",
+        "deploy/helm/lakebed/Chart.yaml": r'^(?:version|appVersion): "?(.+?)"?$',
         SBOM: r'^    "component": \{.*?^      "version": "(.+?)"',
     }
     found = {}
     for place, pattern in patterns.items():
         text = (root / place).read_text("utf-8")
-        versions = re.findall(pattern, text, re.MULTILINE | (re.DOTALL if place == SBOM else re.NOFLAG))
-        found[place] = versions[0] if len(versions) == 1 else f"{len(versions)} versions"
+        versions = set(re.findall(pattern, text, re.MULTILINE | (re.DOTALL if place == SBOM else re.NOFLAG)))
+        found[place] = " and ".join(sorted(versions)) or "none"
     return found
 
 

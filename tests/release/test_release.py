@@ -149,6 +149,8 @@ def test_a_release_is_refused_with_what_to_do(project: Path, tmp_path: Path) -> 
     for place, text in PROJECT.items():
         if "0.9.0" in text and place != "CHANGELOG.md":
             refused("the versions differ", {place: text.replace("0.9.0", "0.9.1")}, rehearse=True)
+    one_line = CHART.replace('"0.9.0"', '"0.9.1"')
+    refused("0.9.0 and 0.9.1", {"deploy/helm/lakebed/Chart.yaml": one_line}, rehearse=True)
     refused("no section `## \\[0.9.0\\]", {"CHANGELOG.md": "# Changelog\n"}, rehearse=True)
     refused("has no date but 'unreleased'", {"CHANGELOG.md": CHANGES.replace("2026-11-30", "unreleased")})
     refused("lists no change", {"CHANGELOG.md": "## [0.9.0] - 2026-11-30\n\n## [0.8.0] - x\n\n- One.\n"}, rehearse=True)
