@@ -1,4 +1,4 @@
-"""A billion rows on one small machine: imported, then upserted, read and maintained for hours, and killed by turns.
+"""A billion rows on one small machine: imported, upserted, read and maintained for hours, and killed every ten minutes.
 
     python -m benchmarks.billion --folder FOLDER [--rows 1000000000] [--hours 4] [--share 0.01] [--writers 4]
                                  [--readers 2] [--gets 20] [--partitions 200] [--kill-s 600] [--page FILE]
