@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import unicodedata
-
 CUT = "…"
 """Stands for what is left out of a text."""
 
@@ -12,14 +10,10 @@ def cells(text: str) -> int:
     """Return how many columns of a terminal the text takes; East Asian characters and emoji take two."""
     if text.isascii():
         return len(text)
-    return sum(_character_cells(character) for character in text)
+    # It knows the sequences of characters that are shown as one.
+    from rich.cells import cell_len
 
-
-def _character_cells(character: str) -> int:
-    """Return 0 for a mark that is written over another character, 2 for a wide one, else 1."""
-    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+    return cell_len(text)
 
 
 def shorten(text: str, width: int) -> str:

@@ -15,6 +15,7 @@ import pytest
 from lakebed.cli import main
 from lakebed.cli.pager import paged
 from lakebed.cli.render import fit
+from lakebed.model.first_rows import FirstRows
 from lakebed.model.text_cells import cells, shorten
 from lakebed.storage import telemetry
 from tests.tables.cli.conftest import Cli
@@ -135,6 +136,16 @@ def test_a_history_that_does_not_fit_keeps_its_figures_and_whole_times(
     assert max(map(cells, terminal.getvalue().splitlines())) <= 80
     assert {"version", "time", "rows", "removed", "dropped", "size", "detail"} <= set(heading.split())
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", newest.split()[1])
+
+
+@pytest.mark.parametrize(
+    ("text", "wide"), [("e\u0301", 1), ("한국", 4), ("\U0001f468\u200d\U0001f469\u200d\U0001f467", 2), ("❤\ufe0f", 2)]
+)
+def test_what_is_shown_as_one_character_is_measured_as_one(text: str, wide: int) -> None:
+    assert cells(text) == wide
+    table = pa.table({"a": [text, "x" * wide], "b": ["|", "|"]})
+    _, *rows, _ = str(FirstRows(table)).splitlines()
+    assert len({cells(row.partition("|")[0]) for row in rows}) == 1
 
 
 def test_a_cut_text_fits() -> None:
