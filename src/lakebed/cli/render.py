@@ -26,7 +26,7 @@ from msgspec import Struct
 
 from lakebed.errors import Code, Error
 from lakebed.model.json_values import encode_rows, json_bytes, json_text, plain
-from lakebed.model.text_cells import CUT, cells, padded, shorten
+from lakebed.model.text_cells import CUT, GAP, cells, shorten, text_line
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
@@ -128,7 +128,6 @@ def _column(values: list[Any]) -> pa.Array:
     return pa.array([value if value is None or isinstance(value, str) else json_text(value) for value in values])
 
 
-GAP = 2
 NARROWEST = 12
 """A cell that is cut has at least this many characters; a column that is narrower by itself is never cut."""
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", re.ASCII)
@@ -227,9 +226,9 @@ class TextColumns(Struct, frozen=True):
         heading = not widths
         texts = self.texts(widths)
         if heading:
-            yield _line(self.names, self.numeric(), widths)
+            yield text_line(self.names, self.numeric(), widths)
         for row, text in zip(self.rows, texts, strict=True):
-            yield _line(text, [_is_number(value) for value in row], widths)
+            yield text_line(text, [_is_number(value) for value in row], widths)
 
 
 def columns(names: Sequence[str], rows: Iterable[Sequence[Any]]) -> TextColumns:
@@ -396,7 +395,7 @@ def _fitted(
 
     def line(row: Sequence[str], right: Sequence[bool]) -> str:
         chosen = [CUT if i == gap else shorten(row[i], widths[i] or 1) for i in shown_columns]
-        return _line(chosen, [right[i] for i in shown_columns], fitted_widths)
+        return text_line(chosen, [right[i] for i in shown_columns], fitted_widths)
 
     if heading:
         yield line(columns.names, columns.numeric())
@@ -423,11 +422,6 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, str):
         return value[:1] == ABOUT and value[1:].isdigit()
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) -> str:
-    fitted = (padded(t, w, right=r) for t, r, w in zip(texts, right, widths, strict=True))
-    return (" " * GAP).join(fitted).rstrip()
 
 
 def shown(value: Any) -> str:

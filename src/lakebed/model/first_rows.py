@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lakebed.model.text_cells import cells, padded, shorten
+from lakebed.model.text_cells import cells, shorten, text_line
 from lakebed.model.wording import count_text, printable
 
 if TYPE_CHECKING:
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 CELL_WIDTH_MAX = 40
 """The most columns of a terminal that a value takes; longer ones are cut."""
-
-_GAP = "  "
 
 
 class FirstRows:
@@ -77,11 +75,8 @@ class FirstRows:
         columns = [[_printed_value(value) for value in column] for column in values]
         right = [bool(column) and all(map(is_number, column)) for column in values]
         widths = [max(map(cells, (name, *column))) for name, column in zip(names, columns, strict=True)]
-        lines = [
-            _GAP.join(padded(text, width, right=side) for text, width, side in zip(row, widths, right, strict=True))
-            for row in (names, *zip(*columns, strict=True))
-        ]
-        return "\n".join([*map(str.rstrip, lines), f"({count_text(len(self), 'row')})"])
+        lines = [text_line(row, right, widths) for row in (names, *zip(*columns, strict=True))]
+        return "\n".join([*lines, f"({count_text(len(self), 'row')})"])
 
     def _repr_html_(self) -> str:
         from lakebed.model.notebook_extension import rows_view

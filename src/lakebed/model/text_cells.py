@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 CUT = "…"
 """Stands for what is left out of a text."""
+GAP = 2
+"""The columns of a terminal between two cells."""
 
 
 def cells(text: str) -> int:
@@ -26,7 +33,12 @@ def shorten(text: str, width: int) -> str:
     return text + CUT + tail
 
 
-def padded(text: str, width: int, *, right: bool) -> str:
-    """Return the text with blanks up to the width, to the right of it or to the left."""
+def text_line(texts: Sequence[str], right: Sequence[bool], widths: Sequence[int]) -> str:
+    """Return the cells of a row of a table as a line, each to the left or to the right of its width."""
+    row = zip(texts, right, widths, strict=True)
+    return (" " * GAP).join(_padded(text, width, right=side) for text, side, width in row).rstrip()
+
+
+def _padded(text: str, width: int, *, right: bool) -> str:
     blanks = " " * (width - cells(text))
     return blanks + text if right else text + blanks
