@@ -152,7 +152,7 @@ def _check_apart(storage: Storage, name: str) -> None:
 
     Their objects would be one file where file systems do not distinguish case, to which a backup may be restored.
     """
-    taken = (*BUILT_IN, *(one for one, _ in _stored_roles(storage)))
+    taken = (*BUILT_IN, *_role_objects(storage))
     other = next((one for one in taken if one != name and one.lower() == name.lower()), None)
     if other is not None:
         raise Code.ROLE_EXISTS(f"there is a role {other!r}, and {name!r} differs in case only; choose another name")
@@ -161,7 +161,7 @@ def _check_apart(storage: Storage, name: str) -> None:
 def drop_role(storage: Storage, name: str) -> None:
     """Delete a role; tokens with it are refused from then on. Raises NotFoundError if there is none of that name."""
     # By the name of the object: a damaged role can be dropped.
-    if not is_text(name) or name not in dict(_stored_roles(storage)):
+    if not is_text(name) or name not in _role_objects(storage):
         raise _no_role(name, roles_of(storage))
     storage.delete([_role_name(name)])
 
@@ -329,12 +329,19 @@ def _token_name(token_id: str) -> str:
     return f"{_TOKENS}/{token_id}.json"
 
 
+def _role_objects(storage: Storage) -> dict[str, str]:
+    """Return the objects of all roles by name: in upper and lower case as they were created, also where the file system
+    does not distinguish it.
+    """
+    return {one.name.removeprefix(f"{_ROLES}/").removesuffix(".json"): one.name for one in storage.list(_ROLES)}
+
+
 def _stored_roles(storage: Storage) -> Iterator[tuple[str, bytes]]:
     """Return the names of all roles, by their objects, and the bytes of each."""
-    for one in list(storage.list(_ROLES)):
-        data = storage.get(one.name)
+    for name, stored in _role_objects(storage).items():
+        data = storage.get(stored)
         if data is not None:
-            yield one.name.removeprefix(f"{_ROLES}/").removesuffix(".json"), data
+            yield name, data
 
 
 def _encoded(role: Role) -> bytes:
