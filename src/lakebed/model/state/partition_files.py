@@ -12,8 +12,9 @@ Rules. Pure. The files of a partition are in the order of arrival.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from rpds import HashTrieMap
 
 Held = tuple[PartitionFile, ...]
+Sums = TypeVar("Sums")
 
 
 FACTS_BYTES = 150
@@ -110,12 +112,9 @@ class _Cache:
 
 
 class PartitionFiles(Mapping[int, Held]):
-    """An immutable mapping from partition ids to their files. It has no partitions without files.
+    """An immutable mapping from partition ids to their files. It has no partitions without files."""
 
-    ``sums`` are those of :func:`lakebed.model.state.sums.partition_sums`, once they were computed.
-    """
-
-    __slots__ = ("_cache", "_delta", "_table", "sums")
+    __slots__ = ("_cache", "_delta", "_sums", "_table")
 
     def __init__(
         self,
@@ -128,7 +127,7 @@ class PartitionFiles(Mapping[int, Held]):
         self._table = PersistentTable(base, _FILES) if table is None else table
         self._delta: HashTrieMap[int, _Change] = self._table.delta
         self._cache = cache or _Cache()
-        self.sums: Mapping[int, Any] | None = None
+        self._sums: Mapping[int, Any] | None = None
 
     @property
     def base(self) -> Mapping[int, Held]:
@@ -139,6 +138,12 @@ class PartitionFiles(Mapping[int, Held]):
     def changes(self) -> Changes[int, Held]:
         """The partitions that differ from the base, with their current files; None: no files."""
         return Changes(self._delta, self.get)
+
+    def sums(self, compute: Callable[[], Mapping[int, Sums]]) -> Mapping[int, Sums]:
+        """Return what ``compute`` returns of these files, which is called once for them."""
+        if self._sums is None:
+            self._sums = MappingProxyType(compute())
+        return self._sums
 
     def changed_since(self, earlier: PartitionFiles) -> Iterable[int]:
         """Return the partitions whose files were changed since, as :meth:`PersistentTable.changed_since` does."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -80,13 +79,14 @@ def _summed(files: Iterable[CommittedFile | None]) -> UnreferencedFiles:
 
 def partition_sums(state: TableState) -> Mapping[int, PartitionSums]:
     """Return the sums of every partition that has references, by its id. They are computed once for a state."""
-    if state.references.sums is None:
-        batches, held = _split(state)
-        changes = state.references.changes
-        found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
-        found |= {partition: sums_of(partition, every) for partition, every in held.items()}
-        state.references.sums = MappingProxyType(found)
-    return state.references.sums
+    return state.references.sums(lambda: _partition_sums(state))
+
+
+def _partition_sums(state: TableState) -> dict[int, PartitionSums]:
+    batches, held = _split(state)
+    changes = state.references.changes
+    found = {one.partition: one for batch in batches for one in _batch_sums(batch) if one.partition not in changes}
+    return found | {partition: sums_of(partition, every) for partition, every in held.items()}
 
 
 def newest_files(state: TableState) -> dict[int, int]:
