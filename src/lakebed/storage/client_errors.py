@@ -147,8 +147,9 @@ def scrubbed(text: str) -> str:
 
 @contextmanager
 def explained(action: str, url: str, requests: int = 1) -> Iterator[None]:
-    """Convert errors of a client in the block, which makes so many requests, into a
-    :class:`~lakebed.errors.StorageError`.
+    """Convert errors of a client in the block into a :class:`~lakebed.errors.StorageError`.
+
+    ``requests`` is the number of requests that the block makes.
     """
     from obstore.exceptions import BaseError
 

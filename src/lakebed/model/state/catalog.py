@@ -177,6 +177,7 @@ def _replacement(change: ReplaceTable, state: CatalogState) -> tuple[CatalogChan
 
 def apply(state: CatalogState, change: CatalogChange, version: int) -> CatalogState:
     """Return the catalog after the change, part of entry ``version``. Raises DamagedError for a misfit."""
+    # An entry may require features that are unknown here: of writers, of which a reader is none.
     if not isinstance(change, RequireFeatures) and isinstance(resolve(change, state), Rejected):
         raise Code.TRANSACTION_IMPOSSIBLE(
             f"catalog entry {version} does not fit the catalog: {change}", version=version

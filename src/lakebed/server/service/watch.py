@@ -35,7 +35,9 @@ REST_S = 600.0
 """A table that has not changed for so long has no state in memory."""
 
 SUMMARY_REST = 9.0
-"""A table is checked again after so many times the seconds that its summary took: a tenth of the time goes to it."""
+"""The least pause before the next look at a table, as a multiple of the time that its summary took. So summaries of one
+table take at most a tenth of the time.
+"""
 
 LOG_START_EVERY = 16
 """Looks of which one reads the log start too: the log may have been truncated beyond the last known version."""
