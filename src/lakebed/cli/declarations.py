@@ -27,11 +27,11 @@ from lakebed.model.checks import are_names, are_texts
 from lakebed.model.foreign_errors import optional_imports
 from lakebed.model.json_values import json_text
 from lakebed.model.merge_modes import KEEP_ALL, MergeMode, check_mode, mode_of
-from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field, shown_age
+from lakebed.model.row_filters import AgeOff, FilterChange, SetFilter, age_field
 from lakebed.model.schema import Schema
 from lakebed.model.state.transactions.schema_changes import AddField, AllowNulls, DropField, SchemaChange, WidenField
 from lakebed.model.type_names import name_of
-from lakebed.model.wording import count_text, did_you_mean
+from lakebed.model.wording import count_text, did_you_mean, duration_text
 
 if TYPE_CHECKING:
     import lakebed
@@ -539,7 +539,7 @@ def _filtering(lake: lakebed.Instance, wanted: DeclaredTable) -> PlannedChange:
             case AgeOff(field=None):
                 said.append("no age-off")
             case AgeOff(field=field):
-                said.append(f"age-off after {shown_age(change.age_s)} by {field}")
+                said.append(f"age-off after {duration_text(change.age_s)} by {field}")
                 hides = True
     # The table may be made by a change before this one.
     make = lambda: lake.table(wanted.name).alter(*wanted.filters)  # noqa: E731 - as above

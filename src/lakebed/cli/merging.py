@@ -18,7 +18,8 @@ from lakebed.cli.grammar import KEY_WORD, command, name_value
 from lakebed.cli.invocation import Invocation
 from lakebed.errors import Code
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, First, Latest
-from lakebed.model.row_filters import AgeOff, shown_age
+from lakebed.model.row_filters import AgeOff
+from lakebed.model.wording import duration_text
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -82,7 +83,9 @@ def filter_lines(document: dict[str, Any]) -> list[str]:
     """Return the same in words."""
     lines = [] if document["filter"] is None else [f"filter: {document['filter']}"]
     if (aged := document["age_off"]) is not None:
-        lines.append(f"age-off: {shown_age(aged['age_s'])} by {aged['field']}, hidden is what is before {aged['cut']}")
+        lines.append(
+            f"age-off: {duration_text(aged['age_s'])} by {aged['field']}, hidden is what is before {aged['cut']}"
+        )
     return lines
 
 

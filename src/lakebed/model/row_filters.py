@@ -24,7 +24,7 @@ from msgspec.structs import asdict
 
 from lakebed.errors import Code
 from lakebed.model.checks import is_text, is_whole, shown
-from lakebed.model.wording import did_you_mean
+from lakebed.model.wording import did_you_mean, duration_text
 
 if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
@@ -110,20 +110,11 @@ class RowFilter(Struct, frozen=True):
         """Describe the filter in words."""
         parts = [f"only {self.predicate}"] if self.predicate else []
         if self.age_field:
-            parts.append(f"age-off after {shown_age(self.age_s)} by field {self.age_field}")
+            parts.append(f"age-off after {duration_text(self.age_s)} by field {self.age_field}")
         return ", ".join(parts) or "none"
 
 
 NO_FILTER = RowFilter()
-
-
-def shown_age(age_s: int) -> str:
-    """Return an age in the largest unit that divides it: ``30 days``."""
-    for unit_s, noun in ((_DAY_S, "day"), (3_600, "hour"), (1, "second")):
-        if age_s % unit_s == 0:
-            count = age_s // unit_s
-            return f"{count:,} {noun}{'' if count == 1 else 's'}"
-    raise AssertionError(age_s)
 
 
 def age_field(found: RowFilter, schema: Schema) -> Field | None:

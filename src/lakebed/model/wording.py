@@ -31,6 +31,12 @@ def count_text(count: int, noun: str, plural: str = "", *, exact: bool = True) -
     return f"{'' if exact else 'about '}{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def duration_text(seconds: int) -> str:
+    """Return a duration in the largest unit that divides it: ``30 days``."""
+    unit_s, noun = next(one for one in ((86_400, "day"), (3_600, "hour"), (1, "second")) if seconds % one[0] == 0)
+    return count_text(seconds // unit_s, noun)
+
+
 def printable(text: str) -> str:
     """Return the text with an escape for each character that is not printable, including line ends."""
     if text.isprintable():

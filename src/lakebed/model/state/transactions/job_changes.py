@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from lakebed.errors import Code
 from lakebed.model.files import NewFile
-from lakebed.model.row_filters import shown_age
 from lakebed.model.state.fields import FileDocument, Hex, Id, StoredAsIs, Whole, decode_bounds, encode_bounds
 from lakebed.model.state.reference_lists import (
     PairList,
@@ -36,7 +35,7 @@ from lakebed.model.state.reference_lists import (
 from lakebed.model.state.table_state import Job
 from lakebed.model.state.transactions.add_files import append_files, drop_references, references_to, refused_files
 from lakebed.model.state.transactions.resolution import Description, Rejected, refused_change
-from lakebed.model.wording import count_text
+from lakebed.model.wording import count_text, duration_text
 
 if TYPE_CHECKING:
     from lakebed.errors import Facts
@@ -177,7 +176,7 @@ class OpenJob(Struct, frozen=True):
     def describe(self, _added: ReferenceCounts, _dropped: ReferenceCounts) -> Description:
         """Report the size of the job."""
         inputs = count_text(len(self.job.inputs), "file")
-        return Description(f"over {inputs}, for {shown_age(self.job.deadline_s)}", job=self.job.id)
+        return Description(f"over {inputs}, for {duration_text(self.job.deadline_s)}", job=self.job.id)
 
     def document(self, _sidecars: Sidecars) -> OpenJobDocument:
         """Return the document that the log stores."""
