@@ -271,9 +271,10 @@ def _no_run_goes_on() -> Iterator[None]:
     yield
     recorder = sys.modules.get("lakebed.table.tracker.recorder")
     for left in [] if recorder is None else list(recorder._recorders):
-        with left._changed:
-            left._running.clear()
-            left._notes.clear()
+        # A write that is under way ends first: one that fails has its records tried again.
+        with left._writing, left._changed:
+            for kept in (left._running, left._notes, left._progressed, left._tasks):
+                kept.clear()
 
 
 def _sink() -> Any:
