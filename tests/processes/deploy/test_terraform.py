@@ -6,6 +6,7 @@ far as the modules use them. Policies are tested where requests are recorded, in
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import shutil
@@ -94,6 +95,7 @@ def plain(value):
     return value[1:-1] if isinstance(value, str) and value[:1] == '"' else value
 
 
+@functools.cache
 def read(module):
     """What the files of a module declare, by kind: resource, data, variable, locals, output."""
     found: dict[str, list] = {}
@@ -161,11 +163,9 @@ def test_a_misspelt_or_missing_argument_is_found():
 def test_every_name_that_is_used_is_defined_and_every_variable_is_used(module):
     found = read(module)
     variables = {name for one in found["variable"] for name in one}
-    names = {
-        "var": variables,
-        "local": {name for one in found.get("locals", []) for name in one},
-        **{kind: {n for _, k, n, _ in resources(module) if k == kind} for _, kind, _, _ in resources(module)},
-    }
+    names = {"var": variables, "local": {name for one in found.get("locals", []) for name in one}}
+    for _, kind, name, _ in resources(module):
+        names.setdefault(kind, set()).add(name)
     text = "\n".join(path.read_text() for path in (FOLDER / module).glob("*.tf"))
     plain_text = re.sub(r"#.*", "", text)
     used = re.findall(r"(?<![\w./\"-])(?:data\.)?((?:aws|google)_\w+|var|local)\.(\w+)", plain_text)
