@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -215,7 +214,7 @@ def test_calls_members_codes_and_formats_need_an_entry() -> None:
 
 
 def test_this_project_has_interfaces_that_are_compared(tmp_path: Path) -> None:
-    """A release of this tree after itself loses nothing, and without something that it has, just that."""
+    """A release of this tree after itself, without something that it has, loses just that."""
     now = interface_changes.interfaces_of(ROOT)
     assert {"GET /v1/tables", "POST /v1/sql"} <= set(now["http"])
     assert len(now["codes"]) > 100
@@ -229,7 +228,6 @@ def test_this_project_has_interfaces_that_are_compared(tmp_path: Path) -> None:
     assert len(shapes) > 300
     source = tmp_path / "src"
     shutil.copytree(ROOT / "src", source, ignore=shutil.ignore_patterns("__pycache__"))
-    assert list(interface_changes.python_breakages(ROOT / "src", source)) == []
     path = source / "lakebed/model/keys.py"
     path.write_text(path.read_text("utf-8").replace("class KeyRange", "class KeyRangeOfBefore"), "utf-8")
     assert [path for path, _ in interface_changes.python_breakages(ROOT / "src", source)] == ["lakebed.KeyRange"]
@@ -237,6 +235,6 @@ def test_this_project_has_interfaces_that_are_compared(tmp_path: Path) -> None:
 
 def test_make_release_rehearses_on_this_project(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "scripts.release", "--rehearse", "--out", str(tmp_path / "dist")]
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, env=os.environ)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "built twice with the same bytes" in ran.stdout
     assert len(list((tmp_path / "dist").iterdir())) == 5
