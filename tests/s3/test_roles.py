@@ -128,6 +128,14 @@ def reading(url, options):
     assert lakebed.open(url, storage_options=options).sql("SELECT count(*) FROM t").read_all().num_rows
 
 
+def check_refused_beside(url, options):
+    """Check that a folder whose name begins with that of the instance can neither be read nor listed."""
+    beside = connect(f"{url}-beside", options)
+    for call in (lambda: beside.get("x"), lambda: list(beside.list(""))):
+        with pytest.raises(StorageError, match="permission denied"):
+            call()
+
+
 @pytest.fixture
 def policy_of(s3_server, monkeypatch):
     """Has the server hold to a policy from here on."""
@@ -153,6 +161,7 @@ def test_the_role_of_a_writer_grants_what_is_used_and_nothing_else(s3_server, po
     everything(url, s3_server.storage_options, policy, tmp_path)
     assert not policy.denied
     assert policy.used == policy.granted
+    check_refused_beside(url, s3_server.storage_options)
     # Google's role, by the permissions for the same requests.
     text = (ROOT / "deploy" / "terraform" / "gcp" / "roles.tf").read_text()
     granted = set(re.findall(r'"(storage\.[\w.]+)"', text))
@@ -167,6 +176,7 @@ def test_the_role_of_a_reader_grants_what_is_used_and_nothing_else(s3_server, po
     reading(url, s3_server.storage_options)
     assert not policy.denied
     assert policy.used == policy.granted
+    check_refused_beside(url, s3_server.storage_options)
     text = (ROOT / "deploy" / "terraform" / "gcp" / "roles.tf").read_text()
     (reads,) = re.findall(r"reads += \[(.*)\]", text)
     assert set(re.findall(r'"([\w.]+)"', reads)) == set().union(*(GCS[one] for one in policy.used))
