@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -138,6 +139,15 @@ def test_an_sdist_that_lacks_a_file_of_the_wheel_is_found(project: Path, tmp_pat
         release.built_twice(project, tmp_path / "scratch", "1700000000")
 
 
+def test_a_wheel_without_its_description_is_refused(project: Path, tmp_path: Path) -> None:
+    text = (project / "pyproject.toml").read_text().replace('sbom-files = ["sbom.cdx.json"]\n', "")
+    write(project, {"pyproject.toml": text})
+    commit(project)
+    with pytest.raises(ReleaseError, match=r"whl has \[\] in place of sbom"):
+        release.release(project, tmp_path / "dist", rehearse=False, attest_with="")
+    assert not (tmp_path / "dist").exists()
+
+
 def test_a_release_is_refused_with_what_to_do(project: Path, tmp_path: Path) -> None:
     def refused(match: str, files: dict[str, str], *, rehearse: bool = False) -> None:
         write(project, files)
@@ -158,6 +168,39 @@ def test_a_release_is_refused_with_what_to_do(project: Path, tmp_path: Path) -> 
 
 
 # -- what users would miss --------------------------------------------------------------------------------------------
+
+
+INTERFACES = {
+    "src/lakebed/__init__.py": f"{PROJECT['src/lakebed/__init__.py']}create = open\n",
+    "src/lakebed/errors.py": 'import enum\n\nCode = enum.Enum("Code", {"A": "a"})\n',
+    "src/lakebed/model/documents.py": "FORMAT, FEATURES = 2, ()\n",
+    "src/lakebed/server/service/service.py": "def Service(lake):\n    pass\n",
+    "src/lakebed/server/web/app.py": (
+        "from types import SimpleNamespace\n\n\ndef make_app(service):\n"
+        "    return SimpleNamespace(openapi_schema=SimpleNamespace(to_schema=lambda: {'paths': {'/x': {'get': {}}}}))\n"
+    ),
+}
+"""What a tree is asked for its interfaces."""
+
+
+def test_a_release_in_which_users_would_miss_something_is_refused(project: Path, tmp_path: Path) -> None:
+    write(project, INTERFACES)
+    commit(project, "v0.8.0")
+    changed = {
+        "src/lakebed/table.py": KEPT.replace("def get", "def get_less"),
+        "src/lakebed/errors.py": INTERFACES["src/lakebed/errors.py"].replace('"a"', '"b"'),
+        "docs/cli-json.md": PROJECT["docs/cli-json.md"].replace("integer", "string"),
+    }
+    write(project, changed)
+    commit(project)
+    with pytest.raises(ReleaseError, match="users of the last release would lose") as raised:
+        release.release(project, tmp_path / "dist", rehearse=True, attest_with="")
+    assert re.findall(r"^\* (.+?): (\w+)", str(raised.value), re.MULTILINE) == [
+        ("lakebed.Table.get", "Public"),
+        ("codes", "a"),
+        ("JSON of `table list`", "count"),
+    ]
+    assert not (tmp_path / "dist").exists()
 
 
 def broken(project: Path, table: str) -> list[str]:
