@@ -31,7 +31,7 @@ def returned(rows: Rows, schema: Schema) -> Rows:
     The chunks of a table share their dictionaries, which have the values in the order of their first occurrence.
     """
     names = schema.dictionaries
-    if names.isdisjoint(rows.schema.names):
+    if not names or names.isdisjoint(rows.schema.names):
         return rows
     columns = [
         column.dictionary_encode() if field.name in names else column

@@ -83,7 +83,7 @@ class PointLookup:
         """
         schema = state.created
         names, arrow = schema.names, schema.arrow
-        if columns is not None:
+        if columns is not None and columns != names:
             names = schema.project(columns)
             arrow = schema.arrow_of(names)
         partition = state.partitions.ids[bisect_right(state.partitions.boundaries, encoded)]
@@ -117,40 +117,32 @@ class PointLookup:
             return TooMuch(files, request)
         if not batches:
             return pa.Table.from_batches([], arrow)
-        if columns is None and len(files) == 1:
+        if arrow is schema.arrow and len(files) == 1:
             return pa.Table.from_batches(batches, arrow)
         return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
 
-    def starting_with(
-        self, state: TableState, values: Sequence[Any], columns: Sequence[str], limits: ReadLimits
-    ) -> pa.Table | TooMuch | None:
-        """Return all stored rows whose first key fields have these values, in the order of no file with another.
+    def starting_with(self, state: TableState, begin: bytes, limits: ReadLimits) -> Sequence[pa.RecordBatch] | None:
+        """Return all stored rows whose first key fields have these encoded values, one file after another.
 
-        None if they lie in several partitions. Raises as :meth:`get`.
+        None if they lie in several partitions, or are too many. Raises as :meth:`get`.
         """
         schema = state.created
-        begin = schema.codec.encode(values)
         keys = EncodedRange(begin, successor(begin))
         inside = state.partitions.overlapping(keys)
         if len(inside) > 1:
             return None
         references = state.references.get(state.partitions.ids[inside[0]], ())
         files = [one.file for one in references if one.file.reaches(keys)]
-        names = schema.project(columns)
-        arrow = schema.arrow_of(names)
         if not files:
-            return pa.Table.from_batches([], arrow)
+            return ()
         point = Point(begin, schema.codec.decode_bound(begin).values, None, keys.max)
-        request = ReadRequest(schema, keys, names, point=point, limits=limits)
+        request = ReadRequest(schema, keys, schema.names, point=point, limits=limits)
         try:
             opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
-            batches = self.read(opened, request)
+            return self.read(opened, request)
         except BaseException as error:
             self._files.attribute(error, files)
             raise
-        if batches is None:
-            return TooMuch(files, request)
-        return pa.Table.from_batches([exactly(rows, arrow) for rows in batches], arrow)
 
     def _merged(self, files: Sequence[DataFile], request: ReadRequest) -> list[pa.RecordBatch] | None:
         """As :meth:`read`, of files to be opened, merged by the merge mode of the request."""

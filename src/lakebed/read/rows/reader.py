@@ -116,12 +116,11 @@ class Reader:
             (exactly(one, wanted) for one in batches if not isinstance(one, Unfiltered)), wanted
         )
 
-    def starting_with(self, state: TableState, values: Sequence[Any], columns: Sequence[str]) -> pa.Table | None:
-        """Return all stored rows whose first key fields have these values, in no particular order; None if they are
-        too many for a lookup. Raises as :meth:`get`.
+    def starting_with(self, state: TableState, begin: bytes) -> Sequence[pa.RecordBatch] | None:
+        """Return all stored rows whose first key fields have these encoded values, in no particular order; None if
+        they are too many for a lookup. Raises as :meth:`get`.
         """
-        found = self._points.starting_with(state, values, columns, self.limits)
-        return None if isinstance(found, TooMuch) else found
+        return self._points.starting_with(state, begin, self.limits)
 
     def stored(self, file: DataFile, schema: Schema, names: Sequence[str]) -> Generator[pa.RecordBatch]:
         """Return all rows of a file as they are stored, with these columns of a schema that has the hidden ones too.

@@ -171,10 +171,10 @@ class Values(Struct, frozen=True):
         return both(self.where, where)
 
     @property
-    def begin(self) -> list[Any]:
-        """The values with which entries begin."""
+    def begin(self) -> bytes:
+        """The encoded values with which the keys of entries begin."""
         pairs = zip(self.fields, self.contents, strict=True)
-        return [field.key_type.value_of(cut_value(content)) for field, content in pairs]
+        return b"".join([field.key_type.encode(cut_value(content)) for field, content in pairs])
 
     def among(self, rows: pa.RecordBatch | pa.Table) -> Any:
         """Return the rows that have the values, in their order."""
@@ -305,7 +305,7 @@ class SecondKey(Struct, frozen=True):
         else:
             rows = self.reader.get_many(self.state, keys, needed)
         found: pa.Table = values.among(rows)
-        return found.select(list(names))
+        return found if len(needed) == len(names) else found.select(list(names))
 
     def narrowed(self, values: Values, ranges: Sequence[EncodedRange]) -> Sequence[EncodedRange]:
         """Return the parts of the ranges in which rows may have the values; the ranges if that is not known."""
@@ -350,15 +350,16 @@ class SecondKey(Struct, frozen=True):
             fed, late = self._coverage(known)
         if fed is None or fed.index is None or known.dropped or not answers(fed, self.state):
             return None
-        schema, coverage = self.state.created, fed.index
-        by_id = {field.id: field.name for field in schema.fields}
-        source_names = [by_id[one] for one in (*coverage.fields, *coverage.key_fields)]
+        schema, ids = self.state.created, (*fed.index.fields, *fed.index.key_fields)
+        places = [ids.index(field.id) for field in schema.row_key]
         keys: set[bytes] = set()
         for rows in _entries(entries.reader, known, values):
-            named = pa.RecordBatch.from_arrays(rows.columns, source_names)
-            if named.num_rows <= FEW_ROWS:
-                keys.update(schema.codec.encode_row(named, row) for row in range(named.num_rows))
+            columns = [rows.column(place) for place in places]
+            if rows.num_rows <= FEW_ROWS:
+                for scalars in zip(*columns, strict=True):
+                    keys.add(b"".join(map(encode_scalar, schema.row_key, scalars)))
             else:
+                named = pa.RecordBatch.from_arrays(columns, schema.row_key_names)
                 keys.update(schema.codec.encode_columns(named).to_pylist())
             if len(keys) > KEYS_MAX:
                 return None
@@ -396,11 +397,11 @@ def points_of(keys: Sequence[bytes], ranges: Sequence[EncodedRange]) -> tuple[En
 
 def _entries(reader: Reader, known: TableState, values: Values) -> Iterator[pa.RecordBatch]:
     """Return the entries with the values, some of them more than once."""
-    few = reader.starting_with(known, values.begin, known.created.names)
+    begin = values.begin
+    few = reader.starting_with(known, begin)
     if few is not None:
-        yield from few.to_batches()
+        yield from few
         return
-    begin = known.created.codec.encode(values.begin)
     planned = plan(replace(known, merge=KEEP_ALL), [EncodedRange(begin, successor(begin))])
     with closing(reader.scan(planned, known.created.names, None)) as rows:
         yield from rows
