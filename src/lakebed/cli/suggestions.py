@@ -241,17 +241,26 @@ def _lines_of(
     parts: list[str], commands: Mapping[str, click.Command], groups: Mapping[str, click.Group]
 ) -> Iterator[str]:
     """Return the command lines that the parts of a word may mean: a group and its command in any order, then one that
-    a part alone means.
+    a part alone means, then a group and its command if a part is misspelt.
     """
     singular = {**{f"{name}s": name for name in groups}, "indexes": "index", "indices": "index"}
+    yield from _nouns_and_verbs(parts, singular, groups)
+    yield from (f"lakebed {part}" for part in parts if part in commands and part not in groups)
+    yield from (f"lakebed {WORDS[part]}" for part in parts if part in WORDS)
+    verbs = [verb for group in groups.values() for verb in group.commands]
+    known = list(dict.fromkeys([*groups, *singular, *_INSTANCE, *verbs, *_ACTIONS, *_OF_INSTANCE]))
+    spelt = [next(iter(nearest(part, known)), part) for part in parts]
+    yield from _nouns_and_verbs(spelt, singular, groups)
+
+
+def _nouns_and_verbs(parts: list[str], singular: Mapping[str, str], groups: Mapping[str, click.Group]) -> Iterator[str]:
+    """Return the command lines of a noun among the parts and a verb among them."""
     nouns = [singular.get(part, part) for part in parts]
     for noun, verb in [(noun, verb) for noun in nouns for verb in parts if verb != noun]:
         known = groups[noun].commands if noun in groups else {}
         yield from (f"lakebed {noun} {action}" for action in (verb, _ACTIONS.get(verb)) if action in known)
         if noun in _INSTANCE and verb in _OF_INSTANCE:
             yield f"lakebed {_OF_INSTANCE[verb]}"
-    yield from (f"lakebed {part}" for part in parts if part in commands and part not in groups)
-    yield from (f"lakebed {WORDS[part]}" for part in parts if part in WORDS)
 
 
 def _commands_in(context: click.Context) -> Mapping[str, click.Command]:

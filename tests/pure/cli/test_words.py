@@ -96,6 +96,12 @@ def test_a_command_of_another_system_leads_to_a_command(of: str, word: str, cont
         ("run-sql", "lakebed sql"),
         ("start-server", "lakebed serve"),
         ("scna", "lakebed scan"),
+        ("creat-instance", "lakebed init"),
+        ("create-instnace", "lakebed init"),
+        ("creat-table", "lakebed table create"),
+        ("drop-tabel", "lakebed table drop"),
+        ("lst-indexes", "lakebed index list"),
+        ("erase-reprot", "lakebed erase-report"),
     ],
 )
 def test_the_command_that_is_meant(word: str, meant: str, context: click.Context) -> None:
