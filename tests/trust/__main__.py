@@ -99,7 +99,10 @@ def main() -> int:
     commands.add_parser("page")
     given = parser.parse_args()
     if given.command == "run":
-        return 1 if run(given.minutes, [one for one in given.only.split(",") if one]) else 0
+        only = [one for one in given.only.split(",") if one]
+        if unknown := [one for one in only if one not in BY_ID]:
+            parser.error(f"no target {', '.join(unknown)}; targets: {', '.join(BY_ID)}")
+        return 1 if run(given.minutes, only) else 0
     if given.command == "page":
         PAGE.write_text(page_of(read_results()), "utf-8")
     elif given.command == "trace":

@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from tests.trust import damaged_entries, power_cuts, seeded_bugs, slices
-from tests.trust.__main__ import in_process
+from tests.trust.__main__ import in_process, main
 from tests.trust.histories import Read, Written, anomalies
 from tests.trust.page import PAGE, page_of
 from tests.trust.results import Result, Slice, read_results, write_results
@@ -136,3 +136,12 @@ def test_the_table_of_seeded_bugs_is_as_long_as_it_says():
     assert len(seeded_bugs.BUGS) >= 40
     names = [(bug.harness, bug.name) for bug in seeded_bugs.BUGS]
     assert len(set(names)) == len(names)
+
+
+def test_an_unknown_target_is_refused_with_those_that_there_are(capsys, monkeypatch):
+    """A run of no target would end at once, as if all had been well."""
+    monkeypatch.setattr(sys, "argv", ["trust", "run", "--minutes", "0", "--only", "T1,T99"])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    assert "no target T99; targets: T1, T2, " in capsys.readouterr().err
