@@ -1,4 +1,5 @@
-"""The reference pages have what there is, and nothing else: settings, HTTP operations, public names, kinds of errors.
+"""The reference pages have what there is, and nothing else: settings, HTTP operations, tests of promises, benchmarks,
+public names, kinds of errors.
 
 Others: commands in tests/processes/cli/test_reference.py, their JSON in tests/processes/cli/test_json.py, metrics in
 tests/pure/monitoring/test_metrics_page.py, error codes in tests/processes/test_docs.py.
@@ -13,6 +14,7 @@ import shlex
 import pytest
 from litestar.handlers import HTTPRouteHandler
 
+from benchmarks.__main__ import NAMES, WITH_PEERS
 from lakebed.cli.reference import every_command
 from lakebed.errors import Code
 from lakebed.model import settings
@@ -101,6 +103,36 @@ def test_the_page_on_http_has_an_example_of_each_operation_and_of_no_other():
     missing = set(patterns) - shown - named - OF_LAKEBED - {"GET /metrics"}
     assert not missing
     assert "`/metrics`" in prose
+
+
+# -- promises and benchmarks --------------------------------------------------------------------------------------
+
+
+def names_of_tests(path):
+    """The names of the tests in a file."""
+    return set(re.findall(r"^(?:async )?def (test_\w+)", (pages.ROOT / path).read_text("utf-8"), re.MULTILINE))
+
+
+def test_each_promise_of_the_readme_names_tests_that_exist():
+    page = pages.text_of("docs/promises.md")
+    promised = pages.text_of("README.md").partition("\n## What it promises\n")[2].partition("\n## ")[0]
+    assert re.findall(r"^\* \*\*(.+?)\.\*\*", promised, re.MULTILINE) == re.findall(
+        r"^\| \*\*(.+?)\*\*", page, re.MULTILINE
+    )
+    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.endswith("| held by |")]
+    assert [row for row in rows if "::" not in row and "no test: " not in row] == []
+    named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", page)
+    assert page.count("::") == len(named) > 25
+    assert [f"{path}::{name}" for path, name in named if name not in names_of_tests(path)] == []
+
+
+def test_the_page_on_benchmarks_has_each_of_them():
+    rows = re.findall(r"^\| `(\w+)` \|", pages.text_of("docs/benchmarks.md"), re.MULTILINE)
+    assert len(set(rows)) == len(rows)
+    # By name alone: they need a folder, or another checkout.
+    assert set(rows) == {*NAMES, *WITH_PEERS, "billion", "compare"}
+    last = len(WITH_PEERS) + 2
+    assert not set(rows[-last:]) & set(NAMES), f"`make bench` runs all but the last {last}"
 
 
 # -- names and kinds ----------------------------------------------------------------------------------------------

@@ -158,12 +158,11 @@ def cron_arguments(line):
 def test_the_lines_for_cron_are_commands():
     found = [
         line
-        for page in ("docs/scheduling.md", "docs/service.md")
-        for block in pages.blocks(page)
+        for block in pages.blocks("docs/scheduling.md")
         for line in block.text.splitlines()
         if line.startswith("*/")
     ]
-    assert [pages.parse(cron_arguments(line)) for line in found] == ["maintain", "maintain"]
+    assert [pages.parse(cron_arguments(line)) for line in found] == ["maintain"]
     with pytest.raises(AssertionError):
         cron_arguments("*/5 * * lakebed maintain --all")
 

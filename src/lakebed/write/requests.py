@@ -176,7 +176,7 @@ def withdraw(log: TableLog, name: str, requests: Sequence[str]) -> WithdrawRepor
 def _open_ids(state: TableState, requests: Sequence[str], name: str) -> list[str]:
     """Return the ids of open requests that are given by id or URL."""
     if not requests:
-        raise Code.ARGUMENT_MISSING("no request was given: name ids or URLs, as `lakebed requests` shows them")
+        raise Code.ARGUMENT_MISSING("no request was given: name ids or URLs, as `lakebed requests list` shows them")
     ids: dict[str, None] = {}
     by_url: dict[str, list[str]] = {}
     for request in state.open_requests.values():
