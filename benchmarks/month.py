@@ -186,6 +186,7 @@ def page(counts: dict[str, Counts], day: Day) -> str:
     lines = ["# What a month costs", ""]
     lines += [
         fill(
+            "What tables on S3 cost in a month, for those who plan a budget. "
             f"Written by `python -m benchmarks.month` on {datetime.now(UTC).date()}. Requests are counted while each "
             f"operation runs; the merges of a day are those that the planner plans. Prices are list prices in "
             f"us-east-1, without discounts: {prices.AS_OF} (`benchmarks/prices.py`). Traffic inside a region is free.",

@@ -340,6 +340,7 @@ def rows_of_page(day: SimulatedDay, events: list[Events]) -> list[str]:
     lines = ["# A trillion rows", ""]
     lines += [
         _filled(
+            "Which limit a very large table reaches first, for those who plan one. "
             f"Written by `python -m benchmarks.scale` on {datetime.now(UTC).date()}. A simulation: the planners, "
             f"transactions and states are the real ones, and no row was written. The store, Spark and prices are "
             f"modelled. A table of {_power(ROWS)} rows of {ROW_BYTES} stored bytes in {last.events.partitions:,} "

@@ -50,6 +50,7 @@ def write_page(found: dict[str, Any], folder: Path, page: Path, note: str = "") 
     for name, picture in pictures.items():
         (page.parent / f"{page.stem}_{name}.svg").write_text(picture.svg(), "utf-8")
     begin = (
+        "Whether a table loses a row while its writers, readers and service are killed, and how fast it is meanwhile. "
         f"Written by `python -m benchmarks.billion` on {datetime.now(UTC).date()}: {psutil.cpu_count()} cores "
         f"({platform.machine()}), {psutil.virtual_memory().total / 2**30:.0f} GiB, local disk. Rows of "
         f"{plan['row_bytes']} bytes with random keys were imported. Then, for {run['took_s'] / 60:.0f} minutes, "
