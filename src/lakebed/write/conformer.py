@@ -50,6 +50,7 @@ from lakebed.model.schema import Field, Schema
 from lakebed.model.settings import Settings
 from lakebed.model.text_values import is_parsed, values_of_texts
 from lakebed.model.type_names import JSON, UUID, name_of
+from lakebed.model.wording import did_you_mean
 
 
 def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -262,9 +263,13 @@ class Conformer:
             (Code.COLUMN_DUPLICATE, "duplicate", repeated_names(found.names)),
         ):
             if names:
+                remedy = _REMEDIES.get(code, "")
+                absent = [f.name for f in self._brought if self.column(f.name) not in names_given]
+                if code == Code.COLUMN_UNEXPECTED and (meant := did_you_mean(names[0], absent)):
+                    remedy = f"{meant} Or{remedy.removeprefix(';')}"
                 raise code(
                     f"{source}: {fault} column{'s' if len(names) > 1 else ''} {', '.join(names)}; "
-                    f"the table has {self._said_of_columns()}{_REMEDIES.get(code, '')}",
+                    f"the table has {self._said_of_columns()}{remedy}",
                     columns=names,
                     source=source,
                 )

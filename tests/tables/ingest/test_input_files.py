@@ -194,7 +194,15 @@ BAD = {
     "more": ("id,n\n1,5\n\n2,3,4\n", r"a.csv, line 4: 3 columns, and the file has 2 columns: '2,3,4'"),
     "null": ("id,n\n1,5\n,6\n", r"a.csv, line 3: column id is null"),
     "missing": ("n,name\n1,a\n", "a.csv: missing column id"),
-    "extra": ("id,colour\n1,red\n", "a.csv: extra column colour"),
+    "extra": ("id,colour\n1,red\n", "a.csv: extra column colour; the table has [^?]*; set schema_growth=add"),
+    "misspelt": (
+        "id,nmae\n1,red\n",
+        r"extra column nmae; the table has [^;]*; did you mean 'name'\? Or set schema_gro",
+    ),
+    "like one that is there": (
+        "id,name,nmae\n1,red,red\n",
+        "extra column nmae; the table has [^?]*; set schema_growth",
+    ),
     "twice": ("id,n,n\n1,2,3\n", "a.csv, line 1: duplicate column n, in places 2 and 3"),
     "unnamed": ("id,,n\n1,2,3\n", "a.csv, line 1: column 2 of 3 has no name"),
     "empty": ("", "a.csv: the file is empty"),
@@ -211,6 +219,17 @@ def test_errors_of_csv_name_line_and_column_and_add_nothing(table, tmp_path, nam
     with pytest.raises(UsageError, match=says):
         table.write(tmp_path / "a.csv")
     assert table.count().rows == 0
+
+
+def test_a_time_of_json_without_a_zone_names_the_cast(tmp_path):
+    zoned = lakebed.create((tmp_path / "lake").as_uri()).create_table(
+        "zoned", Schema({"id": "int64"}, values={"at": "timestamp[us, tz=Europe/Berlin]"})
+    )
+    (tmp_path / "a.json").write_text('{"id": 1, "at": "2026-01-31T12:00:00"}\n')
+    with pytest.raises(SchemaMismatchError, match=r"column at: .*it has no time zone, and the field has one: --cast"):
+        zoned.write(tmp_path / "a.json")
+    zoned.write(tmp_path / "a.json", casts=["at"])
+    assert zoned.get(1)["at"].to_pylist()[0].isoformat() == "2026-01-31T12:00:00+01:00"
 
 
 @pytest.mark.parametrize("end", ["", "\n", "\r\n\r\n"])

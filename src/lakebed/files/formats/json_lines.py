@@ -35,7 +35,7 @@ import numpy as np
 import pyarrow as pa
 
 from lakebed.errors import Code, Error
-from lakebed.files.formats.text_types import usual_values
+from lakebed.files.formats.text_types import is_zoneless, usual_values
 from lakebed.model.checks import shown
 from lakebed.model.foreign_errors import error_text
 from lakebed.model.members import UnknownMemberError, check_members
@@ -131,6 +131,9 @@ def _of_texts(texts: Sequence[str | None], kind: pa.DataType) -> pa.Array:
     """Return the values of texts. Raises ValueError for text that is no value of the type in its usual form."""
     column = pa.array(texts, pa.string())
     values, odd = usual_values(column, kind)
+    lost = values.null_count > column.null_count
+    if lost and pa.types.is_timestamp(kind) and kind.tz and any(is_zoneless(text) for text in texts if text):
+        raise ValueError("it has no time zone, and the field has one: --cast reads it in that zone")
     _check_kept(column, values)
     if odd is not None:
         raise ValueError("it has another form than usual: --cast reads that, too")
