@@ -84,8 +84,8 @@ def run(minutes: float, only: list[str]) -> int:
     return findings + len(rare)
 
 
-def main() -> int:
-    """Parse the command."""
+def main(arguments: list[str] | None = None) -> int:
+    """Parse the command, of the process if none is given."""
     parser = argparse.ArgumentParser(prog="python -m tests.trust", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     running = commands.add_parser("run")
@@ -97,7 +97,7 @@ def main() -> int:
     replayed = commands.add_parser("trace")
     replayed.add_argument("seeds", type=int, nargs="+")
     commands.add_parser("page")
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
     if given.command == "run":
         only = [one for one in given.only.split(",") if one]
         if unknown := [one for one in only if one not in BY_ID]:
