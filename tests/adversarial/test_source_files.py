@@ -179,7 +179,7 @@ def test_a_migration_of_folders_refuses_a_file_that_is_not_parquet(tmp_path, con
     (tmp_path / "p=1").mkdir()
     pq.write_table(pa.table({"k": [1]}), tmp_path / "p=1" / "part-0.parquet")
     (tmp_path / "p=1" / "000001_0").write_bytes(content)
-    with pytest.raises(DamagedError, match=r"p=1/000001_0 cannot be read as Parquet"):
+    with pytest.raises(DamagedError, match=r"p=1/000001_0 cannot be read as Parquet: .*[^.]\. Restore it"):
         open_hive(SourceLocation(str(tmp_path), connect(f"memory://{clock.random_token()}")))
 
 

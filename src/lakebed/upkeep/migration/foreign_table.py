@@ -298,8 +298,8 @@ def _footer(folder: SourceFolder, path: str) -> Any:
         except (pa.ArrowInvalid, OSError) as error:
             url = f"{folder.url}/{path}"
             raise Code.SOURCE_DAMAGED(
-                f"{url} cannot be read as Parquet: {error}. Restore it, or move it elsewhere if the table has no rows "
-                "in it",
+                f"{url} cannot be read as Parquet: {error_text(error)}. Restore it, or move it elsewhere if the table "
+                "has no rows in it",
                 name=url,
             ) from error
 
