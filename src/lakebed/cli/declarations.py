@@ -375,14 +375,16 @@ class PlannedChange:
 )
 @click.option("--plan", "plan_only", is_flag=True, help="Print the changes without making them.")
 @click.option(
-    "--prune", is_flag=True, help="Also drop tables, views, fields, settings, tags and roles that the file lacks."
+    "--prune",
+    is_flag=True,
+    help="Also drop tables, views, indexes, fields, settings, tags and roles that the file lacks.",
 )
 @options.yes
 def apply(cli: Invocation, *, file: Path, plan_only: bool, prune: bool, yes: bool) -> None:
     """Bring the instance into the state that a file declares; asks first.
 
-    A file declares tables and views, their schemas, merge modes, filters, settings and tags, and roles. What it does
-    not mention is left unchanged, unless --prune is given. Keys, merge modes and the queries of views cannot be
+    A file declares tables, views and indexes, their schemas, merge modes, filters, settings and tags, and roles. What
+    it does not mention is left unchanged, unless --prune is given. Keys, merge modes and the queries of views cannot be
     changed; a field is renamed by `lakebed table alter`. `lakebed dump` writes the file of an instance.
     """
     declaration = read_declaration(file)
@@ -421,9 +423,13 @@ def _plan(lake: lakebed.Instance, declaration: Declaration, *, prune: bool) -> I
         yield from _index_changes(lake, name, index, declaration)
     yield from _role_changes(lake, declaration, prune=prune)
     if prune:
-        for name in there:
-            if name not in declaration.tables and name not in declaration.indexes:
+        gone = [name for name in there if name not in declaration.tables and name not in declaration.indexes]
+        table_of = {index: name for name in there for index in lake.indexes(name)}
+        for name in gone:
+            if name not in table_of:
                 yield PlannedChange(f"drop table {name} and its rows", partial(lake.drop_table, name), loses=True)
+            elif table_of[name] not in gone:  # The others go with their tables.
+                yield PlannedChange(f"drop index {name}", partial(lake.drop_index, name), loses=True)
 
 
 def _creation(lake: lakebed.Instance, wanted: DeclaredTable, declaration: Declaration) -> Iterator[PlannedChange]:

@@ -102,6 +102,21 @@ def test_nothing_is_dropped_without_prune(cli: Cli, url: str, lake: Path, tmp_pa
     assert lakebed.open(url).tables() == ["prices"]
 
 
+def test_an_index_that_the_file_lacks_goes_by_itself_or_with_its_table(cli: Cli, url: str, lake: Path) -> None:
+    cli("init")
+    cli("apply", lake, "--yes")
+    instance = lakebed.open(url)
+    instance.create_index("by_reading", table="readings", on=["reading"])
+    assert cli("apply", lake, "--prune", "--yes").out.splitlines() == ["- drop index by_reading", "1 change made"]
+    assert lakebed.open(url).indexes("readings") == {}
+    instance.create_index("by_reading", table="readings", on=["reading"])
+    prices = "{schema: {row_key: {id: int64}, values: {price: float}}, merge: {mode: latest, by: arrival}}"
+    lake.write_text(f"tables: {{prices: {prices}}}", "utf-8")
+    ran = cli("apply", lake, "--prune", "--yes")
+    assert ran.out.splitlines() == ["- drop table readings and its rows", "1 change made"]
+    assert lakebed.open(url).tables() == ["prices"]
+
+
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
