@@ -215,7 +215,7 @@ def page(counts: dict[str, Counts], day: Day) -> str:
             120,
         ),
         "",
-        "**Next:** [sizing](sizing.md), and [requests](costs.md#requests) of each operation.",
+        "**Next:** [sizing](sizing.md) estimates your table, [costs](costs.md#requests) has the requests of each call.",
         "",
     ]
     return "\n".join(lines)
