@@ -433,7 +433,7 @@ def _beside_sleeper(last: Needs) -> list[str]:
         "|---|---|---|",
         *(f"| {what} | {theirs} | {ours} |" for what, theirs, ours in compared),
         "",
-        "**Next:** [sizing](sizing.md) estimates your table, [a run on one machine](performance/billion.md) is a real one.",
+        "**Next:** [sizing](sizing.md) estimates your table, [a run](performance/billion.md) has real rows.",
         "",
     ]
 
