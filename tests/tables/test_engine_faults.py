@@ -22,7 +22,7 @@ from lakebed.engine import workarounds
 PAGE = Path(__file__).parents[2] / "docs" / "engine-faults.md"
 TESTED_BELOW = {
     "pruning_by_a_cast", "member_of_a_null_struct", "times_of_different_units", "ignored_clauses",
-    "least_of_infinities", "required_column_of_an_outer_join", "nan_keys_across_batches",
+    "least_of_infinities", "integers_that_wrap", "required_column_of_an_outer_join", "nan_keys_across_batches",
     "condition_of_a_narrowed_join", "nulls_of_several_equalities",
 }  # fmt: skip
 TESTED_ELSEWHERE = {"columns_of_one_name"}
@@ -142,6 +142,14 @@ def test_the_engine_still_has_the_fault_least_of_infinities():
     found = context.sql("SELECT min(x) AS a, max(x) AS b FROM t GROUP BY g ORDER BY g").to_pydict()
     largest = sys.float_info.max
     assert (found["a"][0], found["b"][1]) == (largest, -largest), "least_of_infinities is mended: see the page"
+
+
+def test_the_engine_still_has_the_fault_integers_that_wrap():
+    context = SessionContext()
+    context.register_record_batches("t", [pa.table({"n": [2**63 - 1, 1]}).to_batches()])
+    found = context.sql("SELECT max(n) + 1 AS a, sum(n) AS b FROM t").to_pydict()
+    assert found == {"a": [-(2**63)], "b": [-(2**63)]}, "integers_that_wrap is mended: see docs/engine-faults.md"
+    assert context.sql("SELECT sum(CAST(n AS DECIMAL(38, 0))) AS c FROM t").to_pydict() == {"c": [2**63]}
 
 
 def test_the_engine_still_refuses_times_of_different_units():
