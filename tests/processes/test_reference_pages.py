@@ -124,6 +124,11 @@ def test_each_promise_of_the_readme_names_tests_that_exist():
     named = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", page)
     assert page.count("::") == len(named) > 25
     assert [f"{path}::{name}" for path, name in named if name not in names_of_tests(path)] == []
+    makefile = (pages.ROOT / "Makefile").read_text("utf-8")
+    apart = re.search(r"^TESTS := \$\(filter-out (.+),\$\(wildcard", makefile, re.MULTILINE)
+    assert apart is not None
+    of_other_commands = [row for row in rows if any(f"`{folder}" in row for folder in apart[1].split())]
+    assert [row for row in of_other_commands if "`make " not in row] == []
 
 
 def test_the_page_on_benchmarks_has_each_of_them():
