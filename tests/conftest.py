@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from lakebed.storage import disk_space
 from tests.lakes import lake, memory_lake  # noqa: F401 - fixtures of all tests
 
 # A run of `make test` has to end; examples that take long (a store, a file) are not a fault of the test.
@@ -27,6 +28,10 @@ settings.load_profile("default")
 # Tests kill processes, not machines: what they write need not survive a loss of power, and waiting for the disk is what
 # most of them did longest. tests/processes/storage/test_local.py holds which files and folders are made safe, and when.
 os.fsync = lambda _descriptor: None
+
+# An instance on local disk puts aside as many files for a disk without room. To make and to delete them took nine tenths
+# of the time to make an instance, of which tests have thousands.
+RESERVE_FILES, disk_space.RESERVE_FILES = disk_space.RESERVE_FILES, 1
 
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -281,6 +286,13 @@ def _sink() -> Any:
     """What receives measurements in this process. A test without them does not import their module."""
     telemetry = sys.modules.get("lakebed.storage.telemetry")
     return telemetry and telemetry.sink
+
+
+@pytest.fixture
+def whole_reserve(monkeypatch: pytest.MonkeyPatch) -> int:
+    """Instances on local disk put aside as many files as they do elsewhere, the number of which is returned."""
+    monkeypatch.setattr(disk_space, "RESERVE_FILES", RESERVE_FILES)
+    return RESERVE_FILES
 
 
 @pytest.fixture

@@ -31,8 +31,8 @@ from tests.adversarial.merging_oracle import Mode, Oracle
 from tests.variants import Planted, Variant, instead, planted
 
 STEPS = 30
-EXAMPLES, NIGHTLY = 3, 300
-"""Examples of each mode: some 50 steps in all, with three interfaces after each, and all at the end. The nightly run
+EXAMPLES, NIGHTLY = 2, 300
+"""Examples of each mode: some 30 steps in all, with three interfaces after each, and all at the end. The nightly run
 has 5,000 of each mode, and takes one core 18 minutes."""
 
 

@@ -16,11 +16,22 @@ from .truncation.model import TRIMMING
 MODELS = (PROTOCOL, TRIMMING, MERGING, DELETION, LOST_ENTRIES)
 
 
+SLOWER = {
+    "protocol: one writer, splitter, compactor",
+    "deletion: a reader with a pin, two collectors",
+    "deletion: a compactor, one that closes its job, a sweep",
+    "deletion: pins, then the marks of others",
+    "truncation: a writer and a reader that slept, a trimmer",
+    "truncation: a writer whose put is late, a trimmer",
+    "truncation: a listing whose entries are read without the log start",
+}
+"""Exhibits with the most schedules, searched in the soak; each model has others in which the same actors meet."""
+
+
 def each(exhibits: Callable[[Model], Iterable[tuple[str, Any]]]) -> list[Any]:
     """Return exhibits of each model, by its name."""
-    return [
-        pytest.param(model, value, id=f"{model.name}: {name}") for model in MODELS for name, value in exhibits(model)
-    ]
+    named = [(f"{model.name}: {name}", model, value) for model in MODELS for name, value in exhibits(model)]
+    return [pytest.param(*exhibit, id=id, marks=[pytest.mark.slow] * (id in SLOWER)) for id, *exhibit in named]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)

@@ -13,12 +13,14 @@ from lakebed import KeyRange
 from lakebed.errors import StorageError
 from lakebed.model.files import data_folder
 from lakebed.storage import local, syscalls
-from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES, RESERVE_FILES
+from lakebed.storage.disk_space import RESERVE, RESERVE_BYTES
 from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.orphans import delete_orphans
 from tests.small_disks import on_a_small_disk
 from tests.tables.retention.cases import AT_ONCE, SCHEMA, let_time_pass, letters, objects, on, rows
+
+pytestmark = pytest.mark.usefixtures("whole_reserve")
 
 
 class FullDisk:
@@ -59,14 +61,14 @@ def test_garbage_is_collected_on_a_full_disk(table, tmp_path, monkeypatch):
     assert letters(table) == "g"
 
 
-def test_the_reserve_is_set_aside_again(table, tmp_path):
+def test_the_reserve_is_set_aside_again(table, tmp_path, whole_reserve):
     def reserved():
         return [file.stat().st_size for file in (tmp_path / RESERVE).iterdir()]
 
-    assert (len(reserved()), sum(reserved())) == (RESERVE_FILES, RESERVE_BYTES)
+    assert (len(reserved()), sum(reserved())) == (whole_reserve, RESERVE_BYTES)
     shutil.rmtree(tmp_path / RESERVE)
     collect_garbage(table)
-    assert (len(reserved()), sum(reserved())) == (RESERVE_FILES, RESERVE_BYTES)
+    assert (len(reserved()), sum(reserved())) == (whole_reserve, RESERVE_BYTES)
 
 
 def test_orphans_are_swept_on_a_full_disk(table, tmp_path, monkeypatch):

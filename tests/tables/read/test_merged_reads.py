@@ -15,6 +15,7 @@ from lakebed.model.merge_modes import Aggregate, Custom, Latest
 from lakebed.model.row_kinds import RowKind
 from lakebed.read.rows.point_lookup import PointLookup
 from lakebed.read.rows.reader import Reader
+from tests.soaked import each_once
 from tests.tables.read.merging_tables import MODES, WAYS, Change, MergingTable, reading_by
 
 KEYS = "abcdef"
@@ -174,8 +175,7 @@ def of_fields(change: Change, names: set[str], data: st.DataObject) -> Change:
     return replace(change, values=values)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", [RowKind.WHOLE, RowKind.DELETE])
+@each_once(way=WAYS, kind=[RowKind.WHOLE, RowKind.DELETE])
 def test_the_first_rows_of_many_files_are_those_of_the_merged_ones(kind, way):
     """Each file has about the first rows; deletes of most of them must not make the read stop early."""
     table = MergingTable(Latest(), page_rows=3)

@@ -27,6 +27,7 @@ from lakebed.read.rows.page_bounds import BoundedColumns
 from lakebed.read.rows.request import ReadLimits
 from lakebed.storage import telemetry
 from lakebed.table.restricted_table import RestrictedTable
+from tests.soaked import few
 from tests.tables.read.merging_tables import WAYS, reading_by
 
 ROWS = 6000
@@ -73,7 +74,7 @@ def test_every_type_that_keys_can_have(memory_lake, name):
     table.write(pa.table({"k": range(ROWS), "v": column}))
     known = [(n, one) for n, one in enumerate(contents) if one is not None]
     literal = table.schema.by_name["v"].key_type.literal
-    for number in (0, 77, 3000, 3300, ROWS - 1):
+    for number in (0, 3000, 3300):
         at = next(n for n, _ in known if n >= min(number, known[-1][0]))
         text, other = literal(column[at]), contents[at]
         for sign, passes in {"=": operator.eq, "<": operator.lt, ">=": operator.ge}.items():
@@ -125,7 +126,7 @@ def test_a_scan_without_bounds_reads_all_pages_and_finds_the_same(memory_lake):
     assert table.explain(where="v < 10").pages_out_by_bounds == 59
 
 
-@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("kind", few(["float32", "float64"], 1))
 def test_nan_is_above_all_numbers_and_never_skipped(memory_lake, kind):
     table = table_of(memory_lake, {"v": kind})
     values = [math.nan if n in (5, 4321) else float(n) for n in range(ROWS)]

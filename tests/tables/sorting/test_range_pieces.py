@@ -19,6 +19,7 @@ from lakebed.files.sorting.range_pieces import RangePieces, RangeSort, read_piec
 from lakebed.files.sorting.ranges import KeyRanges, divide
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Latest
+from tests.soaked import each_once
 from tests.tables.sorting.merge_rows import MODES, SCHEMA, WHOLE, as_batches, meaning, row
 from tests.tables.sorting.tables import cases, multiset, small_layout, sort_keys
 from tests.tables.sorting.test_properties import check_file, cuts_for, read
@@ -88,8 +89,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("mode", [KEEP_ALL, Latest(), Aggregate({"a": "sum", "b": "last"})], ids=str)
-@pytest.mark.parametrize("kind", KINDS)
+@each_once(str, kind=KINDS, mode=[KEEP_ALL, Latest(), Aggregate({"a": "sum", "b": "last"})])
 def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(kind, mode, tmp_path):
     """A twentieth of the rows fit, and a sixth of that is held."""
     schema = Schema({"k": "string"}, {"s": "int64"}, {"a": "int64", "b": "string"})
