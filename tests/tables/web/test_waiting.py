@@ -176,6 +176,23 @@ def test_a_version_that_does_not_come_is_not_found(tmp_path: Path) -> None:
         run(lambda: AwaitedVersions(0.0).wait(table, None, 99))
 
 
+def test_a_read_that_begins_to_wait_as_a_look_ends_leaves_the_loop_to_others(tmp_path: Path) -> None:
+    """Such a look is over, but not yet forgotten."""
+    table = lakebed.create(str(tmp_path)).create_table("t", lakebed.Schema({"k": "int64"}))
+
+    async def work() -> None:
+        awaited = AwaitedVersions()
+        ended = awaited._looks[table.id] = asyncio.get_running_loop().create_future()
+        ended.set_result(None)
+        wait = asyncio.create_task(awaited.wait(table, None, table.version + 1))
+        await asyncio.sleep(0)
+        assert not wait.done()
+        table.write(pa.table({"k": [1]}))
+        await wait
+
+    run(work)
+
+
 def test_lookups_of_others_are_answered_while_reads_wait(tmp_path: Path) -> None:
     """Over one loop, as in a service: twice as many waiting reads as there are threads, and one that does not wait."""
     lake = lakebed.create(str(tmp_path))

@@ -155,12 +155,17 @@ class AwaitedVersions:
     async def _look(self, table: Table, pause_s: float) -> None:
         """Follow the log of the table once, after a pause; one look at a time is for all that wait."""
         look = self._looks.get(table.id)
-        if look is None:
+        # One that has just ended is still there, and to wait for it would not let the loop forget it.
+        if look is None or look.done():
             look = asyncio.ensure_future(self._followed(table, pause_s))
             self._looks[table.id] = look
-            look.add_done_callback(lambda _: self._looks.pop(table.id, None))
+            look.add_done_callback(partial(self._forget, table.id))
         # A caller that goes away leaves the look to the others.
         await asyncio.shield(look)
+
+    def _forget(self, table_id: str, look: asyncio.Future[None]) -> None:
+        if self._looks.get(table_id) is look:
+            del self._looks[table_id]
 
     @staticmethod
     async def _followed(table: Table, pause_s: float) -> None:
