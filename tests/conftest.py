@@ -29,8 +29,8 @@ settings.load_profile("default")
 # most of them did longest. tests/processes/storage/test_local.py holds which files and folders are made safe, and when.
 os.fsync = lambda _descriptor: None
 
-# An instance on local disk puts aside as many files for a disk without room. To make and to delete them took nine tenths
-# of the time to make an instance, of which tests have thousands.
+# An instance on local disk puts so many files aside for a disk without room. To make them took nine tenths of the time
+# to make an instance, and tests make thousands.
 RESERVE_FILES, disk_space.RESERVE_FILES = disk_space.RESERVE_FILES, 1
 
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.
@@ -42,6 +42,8 @@ PERSONAL |= {"http_proxy", "https_proxy", "all_proxy", "no_proxy"}
 for _name in list(os.environ):
     if _name.startswith(("AWS_", "AZURE_", "GOOGLE_", "OTEL_")) or _name.lower() in PERSONAL:
         del os.environ[_name]
+# NumPy, which every process imports with PyArrow, would start a thread for each core.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
 # A test that shows something to a terminal shows it to this one; TERM=dumb has neither bars nor bold headings.
 os.environ["TERM"] = "xterm-256color"
 
@@ -289,10 +291,11 @@ def _sink() -> Any:
 
 
 @pytest.fixture
-def whole_reserve(monkeypatch: pytest.MonkeyPatch) -> int:
-    """Instances on local disk put aside as many files as they do elsewhere, the number of which is returned."""
-    monkeypatch.setattr(disk_space, "RESERVE_FILES", RESERVE_FILES)
-    return RESERVE_FILES
+def whole_reserve() -> Iterator[int]:
+    """Instances on local disk put aside as many files as they do elsewhere; their number."""
+    few, disk_space.RESERVE_FILES = disk_space.RESERVE_FILES, RESERVE_FILES
+    yield RESERVE_FILES
+    disk_space.RESERVE_FILES = few
 
 
 @pytest.fixture

@@ -17,6 +17,13 @@ def few(values: Iterable[Any], count: int) -> Sequence[Any]:
     ]
 
 
+def chosen(values: Iterable[Any], *quick: Any) -> Sequence[Any]:
+    """Return the values, those that are not named as quick marked as slow."""
+    listed = list(values)
+    assert all(value in listed for value in quick), f"{quick}: not all of these are in {listed}"
+    return [pytest.param(value, marks=[pytest.mark.slow] * (value not in quick)) for value in listed]
+
+
 def each_once(ids: Callable[[Any], object] | None = None, /, **values: Iterable[Any]) -> pytest.MarkDecorator:
     """Parametrize a test by all combinations of the values of its arguments.
 

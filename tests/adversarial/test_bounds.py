@@ -25,6 +25,7 @@ import lakebed
 from lakebed import AddField, Aggregate, First, KeepAll, KeyRange, Latest, RenameField, Schema, SetFilter, WidenField
 from lakebed.clock import random_token
 from lakebed.read.rows.reader import Reader
+from tests.soaked import chosen, few
 from tests.tables.read.merging_tables import LIMITS, reading_by
 
 TABLES, PREDICATES, KEYS = 2, 6, 800
@@ -238,7 +239,7 @@ def failures(seed: str, mode: str, tables: int, reader: type[Reader] | None = No
                             yield f"{mode}, {way}, {name}: {one.sql}: {len(keys)} rows, and not {len(wanted)}"
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", chosen(MODES, "latest", "keep all"))
 def test_every_way_finds_the_rows_that_pass(mode: str) -> None:
     assert list(failures("0", mode, TABLES)) == []
 
@@ -270,7 +271,7 @@ class SkipsPages(Reader):
 
 @pytest.mark.parametrize(
     ("planted", "mode"),
-    [(SkipsNewerRows, "latest"), (SkipsPages, "keep all"), (SkipsPages, "first")],
+    few([(SkipsNewerRows, "latest"), (SkipsPages, "keep all"), (SkipsPages, "first")], 2),
 )
 def test_a_planted_bug_is_found(planted: type[Reader], mode: str) -> None:
     """By each of the ways; SQL over local files that need no merge is the engine's."""

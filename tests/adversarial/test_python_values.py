@@ -384,7 +384,7 @@ def judge(value, kind, way, wrap=PLAIN):
     assert found & wanted, f"{value!r} in {wrap.kind(kind)} became {found}"
 
 
-every_share = pytest.mark.parametrize("share", [8, pytest.param(1, marks=pytest.mark.slow)])
+every_share = pytest.mark.parametrize("share", [16, pytest.param(1, marks=pytest.mark.slow)])
 """One in so many of the pairs, chosen by the type, or all of them."""
 
 

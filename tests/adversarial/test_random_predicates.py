@@ -54,7 +54,9 @@ def failures(seed: str, key: Kind, counts: dict[str, int] = COUNTS) -> Iterator[
             yield from through(at, sql, truths, ways)
 
 
-@pytest.mark.parametrize("key", KINDS, ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "key", few([*KINDS[::4], *KINDS[1::4], *KINDS[2::4], *KINDS[3::4]], len(KINDS) // 2), ids=lambda kind: kind.name
+)
 def test_every_way_finds_the_rows_for_which_a_predicate_is_true(key: Kind) -> None:
     """Tables by every other kind of key are asked by projections alone: all have columns of all kinds."""
     ways = COUNTS if KINDS.index(key) % 2 else {**dict.fromkeys(COUNTS, 0), "projected": COUNTS["projected"]}

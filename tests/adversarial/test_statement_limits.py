@@ -18,6 +18,7 @@ from lakebed import Error, NotFoundError, Schema, UsageError, aio
 from lakebed.cli import main
 from lakebed.clock import random_token
 from lakebed.read.sql import limited
+from tests.soaked import few
 from tests.waiting import WAIT_S, until
 
 MIB = 1024 * 1024
@@ -89,11 +90,14 @@ def test_a_statement_that_takes_for_ever_is_stopped(lake):
 
 @pytest.mark.parametrize(
     "statement",
-    [
-        "SELECT * FROM t WHERE k < 5 OR k > 19000 ORDER BY k",
-        "SELECT n, count(*) AS c, arrow_cast('a', 'Dictionary(Int32, Utf8)') AS d FROM t GROUP BY n ORDER BY n",
-        "SELECT FROM t WHERE k < 5",
-    ],
+    few(
+        [
+            "SELECT * FROM t WHERE k < 5 OR k > 19000 ORDER BY k",
+            "SELECT n, count(*) AS c, arrow_cast('a', 'Dictionary(Int32, Utf8)') AS d FROM t GROUP BY n ORDER BY n",
+            "SELECT FROM t WHERE k < 5",
+        ],
+        2,
+    ),
 )
 def test_a_statement_within_its_limits_has_the_same_rows(lake, statement):
     with lake.sql(statement) as plain, lake.sql(statement, memory_limit_bytes=1024 * MIB, timeout_s=600) as reader:
@@ -114,7 +118,7 @@ def test_a_slow_reader_holds_the_worker_back(lake):
         assert limited.held_bytes(worker) < 700 * MIB
 
 
-@pytest.mark.parametrize("end", ["close", "with", "drop", "drop its stream"])
+@pytest.mark.parametrize("end", few(["close", "with", "drop", "drop its stream"], 3))
 def test_a_reader_that_is_let_go_ends_the_worker(lake, end):
     reader = lake.sql(MUCH, timeout_s=600)
     reader.read_next_batch()
@@ -191,7 +195,7 @@ reader.read_all()
 
 @pytest.mark.parametrize(
     ("number", "statement"),
-    [(signal.SIGINT, FOR_EVER), (signal.SIGKILL, FOR_EVER), (signal.SIGINT, MUCH), (None, MUCH)],
+    few([(signal.SIGINT, FOR_EVER), (signal.SIGKILL, FOR_EVER), (signal.SIGINT, MUCH), (None, MUCH)], 2),
 )
 def test_a_caller_that_is_interrupted_or_gone_leaves_no_worker(lake, number, statement):
     words = [sys.executable, "-c", CHILD, lake.url, statement, "exit" if number is None else "stay"]

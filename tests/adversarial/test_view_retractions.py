@@ -39,6 +39,7 @@ from lakebed.model.state.transactions import ProposeFeed
 from lakebed.upkeep.view_feed import _Made, _Reading, refresh, view_source
 from lakebed.upkeep.view_retraction import Settled, settled
 from lakebed.write.run import commit_files
+from tests.soaked import chosen
 
 SOURCE = Schema(
     {"k": "int64", "t": "timestamp[s]"},
@@ -239,7 +240,7 @@ class Machine:
             self.check(name)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", chosen(MODES, "latest", "aggregate"))
 def test_views_of_a_source_that_changes_are_what_duckdb_computes(mode: str) -> None:
     Machine(0, mode).run(40)
 

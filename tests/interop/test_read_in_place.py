@@ -40,7 +40,7 @@ from tests.service.served import served
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SECONDS = float(os.environ.get("READ_IN_PLACE_S", "3"))
+SECONDS = float(os.environ.get("READ_IN_PLACE_S", "1"))
 VERSIONS_MIN = 3
 """Versions that each engine has to see, however short the time is."""
 

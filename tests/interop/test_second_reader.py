@@ -263,7 +263,9 @@ def test_the_second_reader_gives_the_rows_of_every_version(lake, name):
     assert same_rows(root, lake[name]) >= (1 if name == "truncated" else 3)
 
 
-def test_the_second_reader_reads_the_golden_tables(tmp_path):
+@pytest.mark.slow
+def test_the_second_reader_reads_every_version_of_the_golden_tables(tmp_path):
+    """Of each table, tests/golden/test_kit.py has it read the latest version and four others."""
     root = extract(GOLDEN / ARCHIVE, tmp_path) / "lake"
     lake = lakebed.open(str(root))
     names = list(lake)

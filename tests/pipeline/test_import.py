@@ -38,6 +38,7 @@ from tests.pipeline.task_faults import (
     used_and_freed,
 )
 from tests.pipeline.test_in_process import SLOW, STOPPING, WITHOUT_SPARK, is_gone, started
+from tests.soaked import few
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.spark.killing import TIMEOUT_S, begin, child
 from tests.waiting import WAIT_S, until
@@ -205,7 +206,7 @@ def test_a_job_id_is_imported_once_also_by_two_processes_at_once(
 # -- faults -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", [0, 1], ids=["map", "reduce"])
+@pytest.mark.parametrize("call", few([1, 0], 1), ids=["reduce", "map"])
 def test_a_task_whose_worker_is_killed_is_run_again(
     lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, call: int
 ) -> None:
@@ -297,7 +298,7 @@ def test_a_disk_that_small_pieces_fill_is_named(lake: lakebed.Instance, table: l
         assert pool.calls == 1
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("how", few([signal.SIGKILL, signal.SIGINT], 1))
 def test_an_import_that_is_stopped_imports_nothing_and_leaves_nothing(
     lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
 ) -> None:

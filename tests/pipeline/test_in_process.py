@@ -15,6 +15,7 @@ import lakebed
 from lakebed import Pipeline, UsageError
 from lakebed.clock import random_token
 from lakebed.errors import Code
+from tests.soaked import few
 from tests.spark.cases import SCHEMA, assert_holds, rows, write_parquet
 from tests.waiting import WAIT_S, until
 
@@ -110,10 +111,13 @@ def test_what_needs_spark_says_so(pipeline: Pipeline, table: lakebed.Table, tmp_
 
 @pytest.mark.parametrize(
     ("words", "advice"),
-    [
-        (("export", "out", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
-        (("import", "in.csv", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
-    ],
+    few(
+        [
+            (("export", "out", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
+            (("import", "in.csv", "--master", "local[1]"), "or give --in-process, which needs no Spark"),
+        ],
+        1,
+    ),
 )
 def test_a_command_without_spark_says_how_to_do_without(
     table: lakebed.Table, lake: lakebed.Instance, tmp_path: Path, words: tuple[str, str], advice: str
@@ -172,7 +176,7 @@ def test_a_compaction_whose_worker_is_killed_fails_by_name_and_changes_nothing(
     assert not table.state().jobs
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", few([signal.SIGINT, signal.SIGTERM], 1))
 def test_an_interrupt_ends_the_workers_closes_the_jobs_and_says_what_was_committed(
     lake: lakebed.Instance, table: lakebed.Table, tmp_path: Path, how: signal.Signals
 ) -> None:

@@ -86,7 +86,7 @@ def children_of(service):
     return [one for one in found if "lakebed.upkeep.follow.follow_worker" in one.cmdline()]
 
 
-def test_a_service_follows_what_is_declared_and_a_follower_that_is_killed_is_started_again(follow, lake):
+def test_a_service_starts_declared_and_killed_followers_and_pauses_resumes_and_drops_them(follow, lake, capsys):
     follow.sell()
     follow.create()
     with served(lake.url, *SERVICE_OPTIONS) as service:
@@ -97,10 +97,41 @@ def test_a_service_follows_what_is_declared_and_a_follower_that_is_killed_is_sta
         follow.arrive()
         found = until(lambda: (one := status_of(service)) and one["state"] == "following" and one)
         assert (found["url"], found["tables"], found["error"]) == (follow.url, ["orders"], None)
-    # The service has ended it, and its record says so.
-    assert follow.record().holder == ""
+        check_pause(follow, service, capsys)
+        check_drop(follow, service, capsys)
+    assert follow.record() is None
+    arrived = follow.rows()
+    follow.sell()
+    assert follow.rows() == arrived
 
 
+def check_pause(follow, service, capsys):
+    """A paused follower rests until it is resumed."""
+    follow.command("pause", "shop")
+    until(lambda: status_of(service)["state"] == "paused" and not children_of(service))
+    until(lambda: follow.record().holder == "")
+    arrived = follow.rows()
+    follow.sell(5)
+    capsys.readouterr()
+    follow.command("list")
+    (listed,) = json.loads(capsys.readouterr().out)["followers"]
+    assert (listed["in_service"], listed["paused"]) == (True, True)
+    assert follow.rows() == arrived
+    follow.command("resume", "shop")
+    follow.arrive()
+
+
+def check_drop(follow, service, capsys):
+    """A follower is dropped while the service runs it."""
+    capsys.readouterr()
+    follow.command("drop", "shop", "--at-source")
+    answer = json.loads(capsys.readouterr().out)
+    assert not differences(answer, documented()["follow drop"], "follow drop")
+    assert answer["at_source"] == ["slot lakebed_shop", "publication lakebed_shop"]
+    until(lambda: followers_of(service) == [])
+
+
+@pytest.mark.slow
 def test_a_service_that_is_killed_takes_its_followers_along_and_the_next_one_goes_on(follow, lake):
     follow.sell()
     follow.create()
@@ -127,8 +158,10 @@ def test_one_of_two_services_follows_and_the_other_one_takes_over(follow, lake):
         until(lambda: sum(len(children_of(one)) for one in services) == 1)
         (following,) = [one for one in services if children_of(one)]
         follow.sell(5)
+        follower = follow.holder()
         following.process.kill()
         following.process.wait()
+        until(lambda: not follower.is_running())
         (other,) = [one for one in services if one is not following]
         until(lambda: status_of(other)["state"] == "following")
         follow.sell(5)
@@ -152,30 +185,14 @@ def test_a_source_that_goes_away_is_waited_for(cluster, follow, lake):
             follow.arrive()
 
 
-def test_a_paused_follower_rests_until_it_is_resumed(follow, lake, capsys):
-    follow.sell()
-    follow.create()
-    with served(lake.url, *SERVICE_OPTIONS) as service:
-        follow.arrive()
-        follow.command("pause", "shop")
-        until(lambda: status_of(service)["state"] == "paused" and not children_of(service))
-        until(lambda: follow.record().holder == "")
-        follow.sell(5)
-        capsys.readouterr()
-        follow.command("list")
-        (listed,) = json.loads(capsys.readouterr().out)["followers"]
-        assert (listed["in_service"], listed["paused"]) == (True, True)
-        assert follow.rows() == [1]
-        follow.command("resume", "shop")
-        follow.arrive()
-
-
 def test_a_follower_that_cannot_go_on_is_parked_until_it_is_mended_and_resumed(follow, lake):
     """Its slot was dropped: a new snapshot by the command mends it."""
     follow.sell()
     follow.create()
     with served(lake.url, *SERVICE_OPTIONS):
         follow.arrive()
+    # The service has ended it, and its record says so.
+    assert follow.record().holder == ""
     follow.sql("SELECT pg_drop_replication_slot('lakebed_shop')")
     follow.sell(5)
     with served(lake.url, *SERVICE_OPTIONS) as service:
@@ -192,22 +209,6 @@ def test_a_follower_that_cannot_go_on_is_parked_until_it_is_mended_and_resumed(f
         until(lambda: status_of(service)["state"] == "following")
         follow.sell(5)
         until(lambda: follow.rows() == list(range(1, 12)))
-
-
-def test_a_follower_is_dropped_while_a_service_runs_it(follow, lake, capsys):
-    follow.sell()
-    follow.create()
-    capsys.readouterr()
-    with served(lake.url, *SERVICE_OPTIONS) as service:
-        follow.arrive()
-        follow.command("drop", "shop", "--at-source")
-        answer = json.loads(capsys.readouterr().out)
-        assert not differences(answer, documented()["follow drop"], "follow drop")
-        assert answer["at_source"] == ["slot lakebed_shop", "publication lakebed_shop"]
-        until(lambda: followers_of(service) == [])
-    assert follow.record() is None
-    follow.sell()
-    assert follow.rows() == [1]
 
 
 def test_a_service_without_the_option_runs_none(follow, lake):

@@ -17,6 +17,7 @@ from lakebed.errors import Code
 from lakebed.model.foreign_errors import EXTRAS, error_text, optional_imports, translate_errors
 from tests.machine import hide_packages
 from tests.raising import raises
+from tests.soaked import chosen
 from tests.tables.retention.cases import made
 
 BLOCKED = """
@@ -41,7 +42,7 @@ class PanicException(BaseException):
     """As the bindings of an engine in Rust raise it."""
 
 
-@pytest.mark.parametrize("module", ASK)
+@pytest.mark.parametrize("module", chosen(ASK, "pyspark", "duckdb"))
 def test_an_error_names_the_extra_that_is_missing(tmp_path, module):
     ask = ASK[module].format(url=str(tmp_path / "lake"))
     program = BLOCKED.format(module=module) + f"try:\n    {ask}\nexcept UsageError as error:\n    print(error.message)"

@@ -25,6 +25,7 @@ from lakebed.server.security.principal import Permission, Principal
 from lakebed.server.security.roles import Role
 from lakebed.server.service.service import Service
 from tests import pages
+from tests.soaked import few
 from tests.waiting import WAIT_S, until
 
 ROWS = pa.table(
@@ -467,7 +468,7 @@ os._exit(1)
 """
 
 
-@pytest.mark.parametrize(("name", "batches"), [("cut", 1), ("cut_at_once", 0)])
+@pytest.mark.parametrize(("name", "batches"), few([("cut", 1), ("cut_at_once", 0)], 1))
 def test_an_ingest_whose_client_dies_writes_nothing(lake, server, monkeypatch, name, batches):
     """Its stream ends in the server as if all rows were there. Without any row it creates no table."""
     table, ended = lake.create_table("cut", lakebed.Schema({"k": "int64"}), if_not_exists=True), threading.Event()

@@ -81,7 +81,7 @@ def attack(folder: Path, examples: int) -> None:
 
 
 def test_no_request_makes_the_service_fail(tmp_path: Path) -> None:
-    attack(tmp_path, 3)
+    attack(tmp_path, 2)
 
 
 @pytest.mark.slow

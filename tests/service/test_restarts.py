@@ -18,6 +18,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from lakebed.clock import chance
+from tests.soaked import few
 from tests.waiting import WAIT_S, until
 
 SCHEMA = Schema({"key": "string"}, values={"value": "int64"})
@@ -58,7 +59,7 @@ def rows(first: int, count: int) -> pa.Table:
     return pa.table({"key": [f"{first + n:09d}" for n in range(count)], "value": list(range(count))})
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", few([signal.SIGTERM, signal.SIGINT], 1))
 def test_a_signal_ends_a_service_with_0(table: lakebed.Table, number: signal.Signals) -> None:
     for _ in range(5):
         table.write(rows(0, 10))

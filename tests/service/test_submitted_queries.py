@@ -42,6 +42,7 @@ from lakebed.upkeep.retention.erasure.plan import Where
 from lakebed.upkeep.retention.run import gc
 from tests.processes.web.serving import serving
 from tests.raising import raises
+from tests.soaked import each_once
 from tests.tables.cli.shapes import differences, documented
 from tests.tables.retention.cases import Ahead, through
 from tests.waiting import until
@@ -177,8 +178,7 @@ SCANS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("principal", [LOCAL, READER], ids=lambda one: one.name)
-@pytest.mark.parametrize("options", SCANS, ids=repr)
+@each_once(repr, principal=[LOCAL, READER], options=SCANS)
 def test_rows_are_those_of_a_scan_of_the_submitter(
     lake: Any, queries: SubmittedQueries, principal: Principal, options: dict[str, Any]
 ) -> None:

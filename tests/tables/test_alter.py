@@ -31,6 +31,7 @@ from lakebed.read.rows.request import ReadLimits
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
 from lakebed.upkeep.retention.run import collect_garbage
 from lakebed.upkeep.splitting.run import split
+from tests.soaked import few
 
 KEYS = ["a", "b", "ba", "c", "é"]
 SCHEMA = Schema(
@@ -159,20 +160,23 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        [AddField("x", "int8")],
-        [AddField(f"x{i}", kind) for i, kind in enumerate(KINDS)],
-        [DropField("v")],
-        [DropField("n"), DropField("v"), DropField("list")],
-        [RenameField("k", "key"), RenameField("s", "k")],
-        [RenameField("n", "m"), RenameField("v", "n"), RenameField("m", "v")],
-        [WidenField("n", "int64"), WidenField("f", "double")],
-        [WidenField("d", "decimal128(20, 2)")],
-        [DropField("v"), AddField("v", "string")],
-        [DropField("v"), AddField("v", "int8")],
-        [DropField("list"), AddField("list", pa.list_(pa.string()))],
-        [RenameField("list", "v2"), DropField("v"), RenameField("v2", "v")],
-    ],
+    few(
+        [
+            [AddField(f"x{i}", kind) for i, kind in enumerate(KINDS)],
+            [RenameField("k", "key"), RenameField("s", "k")],
+            [RenameField("n", "m"), RenameField("v", "n"), RenameField("m", "v")],
+            [WidenField("n", "int64"), WidenField("f", "double")],
+            [DropField("v"), AddField("v", "int8")],
+            [RenameField("list", "v2"), DropField("v"), RenameField("v2", "v")],
+            [AddField("x", "int8")],
+            [DropField("v")],
+            [DropField("n"), DropField("v"), DropField("list")],
+            [WidenField("d", "decimal128(20, 2)")],
+            [DropField("v"), AddField("v", "string")],
+            [DropField("list"), AddField("list", pa.list_(pa.string()))],
+        ],
+        6,
+    ),
     ids=lambda changes: " ".join(map(describe, changes))[:60],
 )
 def test_files_of_two_schemas_are_read_and_merged_as_one(changes, tmp_path):

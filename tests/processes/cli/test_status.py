@@ -26,6 +26,7 @@ import lakebed
 from lakebed.errors import Code
 from lakebed.table.tracker.runs import Begun
 from tests.processes.web.serving import serving
+from tests.soaked import few
 from tests.tables.cli.conftest import Cli, readings
 
 ROWS = [("Ulm", 1, minute * 60_000_000, 1.0, None) for minute in range(10)]
@@ -218,7 +219,7 @@ def rest_of(screen: int) -> bytes:
     return data
 
 
-@pytest.mark.parametrize("key", [b"q", b"Q", b"\x03"])
+@pytest.mark.parametrize("key", few([b"q", b"Q", b"\x03"], 1))
 def test_top_shows_the_status_until_a_key_ends_it(lake: lakebed.Instance, url: str, key: bytes) -> None:
     with terminal(url) as (process, screen):
         shown = seen_until(screen, "last hour")
@@ -293,7 +294,7 @@ def said_in_a_terminal(url: str, *words: str, kind: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("kind", ["xterm-256color", "dumb"])
+@pytest.mark.parametrize("kind", few(["xterm-256color", "dumb"], 1))
 def test_the_status_fits_80_columns_and_cuts_no_figure(lake: lakebed.Instance, url: str, kind: str) -> None:
     add_long_named(lake)
     said = re.sub(r"\x1b\[[0-9;]*m", "", said_in_a_terminal(url, "status", kind=kind)).splitlines()

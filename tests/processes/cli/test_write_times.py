@@ -7,6 +7,7 @@ import pytest
 import lakebed
 from lakebed import Schema
 from tests.processes.cli.test_process import run
+from tests.soaked import few
 
 FAR = pa.array([253_402_300_800_000_000, -62_135_596_800_000_001], pa.timestamp("us"))
 FINE = pa.array([1, 1_704_067_200_000_000_001], pa.timestamp("ns"))
@@ -43,7 +44,7 @@ def test_a_file_with_times_that_python_lacks_is_described_and_makes_a_table(lake
 
 @pytest.mark.parametrize(
     ("column", "kind"),
-    [("fine", "timestamp[us]"), ("far", "timestamp[ns]"), ("clock", "time64[us]"), ("days", "int64")],
+    few([("fine", "timestamp[us]"), ("far", "timestamp[ns]"), ("clock", "time64[us]"), ("days", "int64")], 2),
 )
 def test_an_error_shows_a_time_that_python_lacks(lake, tmp_path, column, kind):
     pq.write_table(pa.table({"k": [1, 2], "v": TIMES[column]}), tmp_path / "x.parquet")

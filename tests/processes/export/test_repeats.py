@@ -12,6 +12,7 @@ import pytest
 import lakebed
 from lakebed import Pipeline, Schema
 from lakebed.errors import ExistsError, UsageError
+from tests.soaked import each_once
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "int64"})
 
@@ -76,8 +77,7 @@ def test_a_repeat_writes_nothing_and_reports_the_first(lake, pipeline, tmp_path,
     assert (again.rows, names(out), listed(out)) == (8, before, before)
 
 
-@BOTH
-@pytest.mark.parametrize("at", ["_manifest.json", "_SUCCESS"])
+@each_once(call=[OF_A_TABLE, OF_A_STATEMENT], at=["_manifest.json", "_SUCCESS"])
 def test_a_killed_export_is_repeated_into_its_folder(lake, pipeline, tmp_path, call, at):
     """What the first attempt sent is deleted, or counts if its manifest was there."""
     out = tmp_path / "out"

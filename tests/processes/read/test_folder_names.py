@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import lakebed
 from lakebed import KeyRange, Latest, Schema
 from lakebed.files.parquet import open_files
+from tests.soaked import chosen
 from tests.workers import in_process
 
 SCHEMA = Schema({"k": "int64"}, values={"region": "string", "K_": "int64"})
@@ -123,7 +124,10 @@ def test_no_folder_name_changes_what_an_engine_reads(tmp_path, name):
         check(lake)
 
 
-@pytest.mark.parametrize("name", ["region=eu", "*", "[", "{a,b}%41#?", "_h", ".h", "a\nb", "\\*"])
+@pytest.mark.parametrize(
+    "name",
+    chosen(["region=eu", "*", "[", "{a,b}%41#?", "_h", ".h", "a\nb", "\\*"], "region=eu", "{a,b}%41#?", "a\nb", "\\*"),
+)
 def test_no_folder_name_changes_what_is_exported_attached_and_compacted(tmp_path, name):
     with hostile(tmp_path, name) as lake, in_process(lake) as pipeline:
         for format in ("parquet", "csv", "json"):

@@ -306,10 +306,12 @@ def test_a_stream_reads_nothing_before_it_is_asked(storage, root, tmp_path):
     assert raised.value.code is Code.DATA_FILE_MISSING
 
 
-def copies_of(file):
-    """Copies there are of a file now."""
+def copies_of(*files):
+    """Copies there are of the files now; to look for garbage takes half a second in a process of many tests."""
     gc.collect()
-    return [path for path in open_files.copies_folder().iterdir() if path.name.startswith(file.id)]
+    return [
+        path for path in open_files.copies_folder().iterdir() if path.name.startswith(tuple(file.id for file in files))
+    ]
 
 
 def test_a_copy_goes_when_neither_the_cache_nor_a_stream_holds_it(tmp_path):
@@ -336,7 +338,7 @@ def test_copies_are_bounded_and_a_query_keeps_its_own(tmp_path, monkeypatch):
     found = reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all()
     assert found.column("k").to_pylist() == list("abbcccdde")
     assert cache.stats().files.entries == 1
-    assert sum(len(copies_of(file)) for file in files) == 1
+    assert len(copies_of(*files)) == 1
 
 
 def test_a_merge_in_levels_keeps_its_copies_too(tmp_path):
@@ -346,7 +348,7 @@ def test_a_merge_in_levels_keeps_its_copies_too(tmp_path):
     reader = reader_of(storage, replace(WIDE, fan_in=2), ReadCache(0))
     found = reader.scan(one_partition(files, ALL_KEYS), ["k"], None).read_all()
     assert found.column("k").to_pylist() == list("abbcccdde")
-    assert sum(len(copies_of(file)) for file in files) == 0
+    assert len(copies_of(*files)) == 0
 
 
 def test_a_damaged_copy_is_never_read(tmp_path):

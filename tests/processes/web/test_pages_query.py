@@ -18,6 +18,7 @@ from lakebed.server.security.principal import Permission, Principal, Role
 from lakebed.server.service.service import Service
 from lakebed.server.web.app import make_app
 from lakebed.server.web.pages.query_page import funnel_of, grid_of
+from tests.soaked import chosen
 
 
 def rows(browser: TestClient, **query: str) -> list[list[object]]:
@@ -68,7 +69,7 @@ def test_a_link_with_another_number_of_fields_says_which_there_are(lake, browser
     assert browser.get("/query/download", params={"format": "csv", "table": "pairs", "key": key}).status_code == 422
 
 
-@pytest.mark.parametrize("name", ["plain", "order", "Has-Capitals", "1st"])
+@pytest.mark.parametrize("name", chosen(["plain", "order", "Has-Capitals", "1st"], "order", "Has-Capitals"))
 def test_an_empty_box_has_a_statement_that_runs(lake, browser, name):
     assert ">SELECT 1</textarea>" in browser.get("/query?kind=sql").text
     lake.create_table(name, lakebed.Schema({"k": "int64"})).write(pa.table({"k": [7]}))

@@ -20,6 +20,7 @@ from lakebed.model.keys import EncodedRange
 from lakebed.model.settings import Settings
 from lakebed.storage import blocks
 from lakebed.upkeep.compaction.run import compact, prepare, run_merge_task
+from tests.soaked import chosen, each_once, few
 
 GROUP = 1000
 SETTINGS = {"row_group_rows": GROUP, "page_rows": 100}
@@ -86,7 +87,7 @@ def numbers(table):
     return table.scan(columns=["n"]).read_all().column("n").to_pylist()
 
 
-@pytest.mark.parametrize("kind", KEYS)
+@pytest.mark.parametrize("kind", chosen(KEYS, "text", "long text", "several", "float with NaN"))
 def test_two_runs_that_overlap_a_little_are_copied_but_for_the_overlap(tmp_path, kind, copies):
     low, high = range(3600), [*range(3400, 3600), *range(3600, 6000)]
     table = table_of(tmp_path, kind, low, high)
@@ -170,7 +171,7 @@ def test_what_was_copied_is_copied_again(tmp_path, copies):
     assert table.verify(files=True, deep=True).findings == ()
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", few(range(6), 2))
 def test_keys_with_rows_on_both_sides_of_a_border_are_neither_lost_nor_doubled(tmp_path, seed, copies):
     """A key has up to 700 rows, so many lie in two row groups; tasks cut the keys anywhere."""
     chance = random.Random(seed)
@@ -255,8 +256,7 @@ def test_a_merge_that_fails_after_a_copy_leaves_no_file(tmp_path, copies):
     assert list(out.iterdir()) == []
 
 
-@pytest.mark.parametrize("rows_of_a_key", [1, 40])
-@pytest.mark.parametrize("kind", ["string", "int64"])
+@each_once(rows_of_a_key=[1, 40], kind=["string", "int64"])
 def test_the_summary_of_a_copy_has_exact_ranks_close_together(tmp_path, kind, rows_of_a_key):
     """Taken from the page index if few keys lie on both sides of a border between pages, else from the keys."""
     schema = lakebed.Schema({"k": kind}, {"at": "int64"})

@@ -18,11 +18,12 @@ from lakebed.upkeep.publish.run import current, publish
 from lakebed.upkeep.retention.run import gc
 from tests.clocks import set_clock
 from tests.raising import raises
+from tests.soaked import each_once, few
 from tests.tables.publish.test_publish import FORMATS, METADATA, SCHEMA, read, rows
 from tests.tables.retention.cases import on
 
 
-@pytest.fixture(params=FORMATS)
+@pytest.fixture(params=few(FORMATS, 1))
 def table(lake: lakebed.Instance, request: pytest.FixtureRequest) -> lakebed.Table:
     settings = {"publish": request.param, "history_s": 0, "orphan_age_s": 0}
     return lake.create_table("t", SCHEMA, settings=settings)
@@ -160,8 +161,7 @@ def test_an_erasure_report_counts_manifests_with_bounds(lake: lakebed.Instance, 
     assert text.startswith("2 objects of the published table")
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["same process", "another process"])
-@pytest.mark.parametrize("is_tagged", [True, False], ids=["tagged", "no tag"])
+@each_once(is_known=[True, False], is_tagged=[True, False])
 def test_a_publisher_goes_on_after_the_log_was_truncated(
     lake: lakebed.Instance, table: lakebed.Table, *, is_known: bool, is_tagged: bool
 ) -> None:

@@ -14,6 +14,7 @@ from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_kinds import RowKind
 from lakebed.read.rows.engine_frames import contest_of, large_files
 from lakebed.read.rows.plan import divided, plan
+from tests.soaked import each_once
 from tests.tables.read.merging_tables import CONTESTED, MODES, Change, MergingTable
 from tests.tables.test_key_types import VALUES
 
@@ -84,8 +85,7 @@ def random_table(tmp_path, mode, chance):
     return made
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("name", [name for name, mode in MODES.items() if not mode.may_drop_rows])
+@each_once(seed=SEEDS, name=[name for name, mode in MODES.items() if not mode.may_drop_rows])
 def test_sql_over_contested_keys_finds_the_merged_rows(tmp_path, name, seed):
     chance = random.Random(f"{name} {seed}")
     made = random_table(tmp_path, MODES[name], chance)

@@ -22,6 +22,7 @@ from lakebed.table.table import Table
 from lakebed.upkeep.retention.run import collect_garbage
 from tests.clocks import set_clock
 from tests.machine import set_temporary_folder
+from tests.soaked import each_once
 from tests.tables.cases import compact
 
 SCHEMA = Schema({"k": "string", "n": "int64"}, {"s": "int64"}, {"v": "string"})
@@ -128,8 +129,7 @@ def test_a_row_on_which_a_predicate_fails_is_its_fault_and_no_file_s(way, table)
         table.scan(where="1 / n > 0").read_all()
 
 
-@pytest.mark.parametrize("where", ["s >= 0", "k % 2 = 0", "k IN (3, 41, 45, 95, 777) OR k > 500"])
-@pytest.mark.parametrize("reverse", [False, True])
+@each_once(where=["s >= 0", "k % 2 = 0", "k IN (3, 41, 45, 95, 777) OR k > 500"], reverse=[False, True])
 def test_a_predicate_adds_no_rows_between_the_ranges_that_are_asked_for(way, memory_lake, where, reverse):
     """Of many small ranges a partition is read through, since a predicate is asked of each row; no range is."""
     table = memory_lake.create_table("u", Schema({"k": "int64"}, values={"s": "int64"}), split_points=[(333,)])

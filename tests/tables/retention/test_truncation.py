@@ -436,7 +436,7 @@ def test_a_round_that_dies_at_any_request_leaves_a_table_that_the_next_one_trunc
     table.write(rows(4))
     expected = keys_of(table)
     fired = 0
-    for call in range(1, 10):
+    for call in (1, 2, 4, 7):
         faulty = FaultyStorage(table.storage, FaultPlan([Rule(fault, operation, calls=(call,))]))
         with suppress(StorageError, UnknownOutcomeError):
             truncate(opened(table, faulty))
