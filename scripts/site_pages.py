@@ -51,6 +51,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=links_inside((root / source).read_text("utf-8"))))
     for path in sorted((root / INTEGRATIONS).glob("*/README.md")):
         text = path.read_text("utf-8").replace("](../../docs/", "](../")
+        text = re.sub(r"\]\(\.\./([a-z-]+)/README\.md\)", r"](\1.md)", text)
         files.append(File.generated(config, f"{INTEGRATIONS}/{path.parent.name}.md", content=text))
     for path in sorted((root / EXAMPLES).rglob("*")):
         if path.is_file() and path.suffix != ".pyc":

@@ -13,6 +13,7 @@ def lake(tmp_path):
 
 @pytest.fixture
 def engine(lake, tmp_path):
-    engine = sa.create_engine(f"lakebed:///{tmp_path}/lake")
+    # In SQLAlchemy 1.4 this is the engine of 2.0.
+    engine = sa.create_engine(f"lakebed:///{tmp_path}/lake", future=True)
     yield engine
     engine.dispose()

@@ -6,30 +6,29 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import sqlalchemy as sa
 from sqlalchemy import exc, orm
+from sqlalchemy.engine import make_url
 from sqlalchemy_lakebed import LakebedDialect
 
 import lakebed
 from lakebed import dbapi
 from lakebed.errors import Code
 
-
-class Base(orm.DeclarativeBase):
-    pass
+Base = orm.declarative_base()
 
 
 class Customer(Base):
     __tablename__ = "customers"
-    id: orm.Mapped[int] = orm.mapped_column(primary_key=True, autoincrement=False)
-    name: orm.Mapped[str | None]
-    orders: orm.Mapped[list["Order"]] = orm.relationship(back_populates="customer", order_by="Order.number")
+    id = sa.Column(sa.Integer, primary_key=True, autoincrement=False)
+    name = sa.Column(sa.String)
+    orders = orm.relationship("Order", back_populates="customer", order_by="Order.number")
 
 
 class Order(Base):
     __tablename__ = "orders"
-    amount: orm.Mapped[float]
-    customer_id: orm.Mapped[int] = orm.mapped_column(sa.ForeignKey("customers.id"), primary_key=True)
-    number: orm.Mapped[int] = orm.mapped_column(primary_key=True)
-    customer: orm.Mapped[Customer] = orm.relationship(back_populates="orders")
+    amount = sa.Column(sa.Float, nullable=False)
+    customer_id = sa.Column(sa.ForeignKey("customers.id"), primary_key=True)
+    number = sa.Column(sa.Integer, primary_key=True)
+    customer = orm.relationship("Customer", back_populates="orders")
 
 
 @pytest.mark.parametrize(
@@ -48,7 +47,7 @@ class Order(Base):
     ],
 )
 def test_a_url_says_where_the_instance_is(url, place, options):
-    found = sa.make_url(url)
+    found = make_url(url)
     assert found.get_dialect() is LakebedDialect
     assert found.get_dialect()().create_connect_args(found) == ([] if place is None else [place], options)
     assert "cret" not in repr(found)
@@ -164,7 +163,7 @@ def test_an_instance_that_is_not_there_is_an_operational_error(tmp_path):
 
 
 def test_a_closed_connection_is_replaced(engine):
-    pinged = sa.create_engine(engine.url, pool_pre_ping=True)
+    pinged = sa.create_engine(engine.url, pool_pre_ping=True, future=True)
     for current in (engine, pinged):
         with current.connect() as connection:
             connection.connection.driver_connection.close()
@@ -251,12 +250,20 @@ def test_like_finds_the_texts_that_python_finds(engine, text, escape):
         connection.execute(table.insert(), [{"s": one} for one in PATTERNS])
         found = connection.scalars(sa.select(table.c.s).where(table.c.s.contains(text, autoescape=True, escape=escape)))
         assert sorted(found) == sorted(one for one in PATTERNS if text in one)
-        icontains = table.c.s.icontains(text, autoescape=True, escape=escape)
-        assert len(connection.scalars(sa.select(table.c.s).where(icontains)).all()) == sum(
-            text.lower() in one.lower() for one in PATTERNS
-        )
+        if hasattr(table.c.s.comparator, "icontains"):  # not in SQLAlchemy 1.4
+            icontains = table.c.s.icontains(text, autoescape=True, escape=escape)
+            assert len(connection.scalars(sa.select(table.c.s).where(icontains)).all()) == sum(
+                text.lower() in one.lower() for one in PATTERNS
+            )
         plain = connection.scalars(sa.select(table.c.s).where(table.c.s.like(r"a\_")))
         assert plain.all() == [r"a\b"]
+
+
+def test_parameters_of_both_sides_of_a_pattern_stay_in_order(engine):
+    found = sa.literal("abc").op("||")("d")
+    with engine.connect() as connection:
+        for matches in (found.like("abc%"), found.regexp_match("^abcd$"), sa.not_(found.like("b%"))):
+            assert connection.scalar(sa.select(matches)) is True
 
 
 def test_old_versions_are_tables(engine, lake):
@@ -271,10 +278,10 @@ def test_old_versions_are_tables(engine, lake):
 
 def test_times_and_whole_numbers_are_those_of_python(engine):
     with engine.connect() as connection:
-        now, half, floor = connection.execute(
-            sa.select(sa.func.now(), sa.literal(1) / sa.literal(2), sa.literal(7) // sa.literal(2))
-        ).one()
-    assert (now.tzinfo is not None, half, floor) == (True, 0.5, 3)
+        now, half = connection.execute(sa.select(sa.func.now(), sa.literal(1) / sa.literal(2))).one()
+        assert (now.tzinfo is not None, half) == (True, 0.5)
+        if sa.__version__ >= "2":  # 1.4 has no such operator
+            assert connection.scalar(sa.select(sa.literal(7) // sa.literal(2))) == 3
 
 
 def test_the_version_of_the_server_is_lakebeds(engine):

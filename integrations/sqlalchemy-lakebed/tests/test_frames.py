@@ -34,8 +34,9 @@ def test_a_frame_is_written_replaced_appended_and_read(engine, lake, options):
     assert len(rows(lake, "sales")) == 6
     FRAME.to_sql("sales", engine, index=False, if_exists="replace", **options)
     assert rows(lake, "sales") == first
-    FRAME.to_sql("sales", engine, index=False, if_exists="delete_rows", **options)
-    assert rows(lake, "sales") == first
+    if pd.__version__ >= "2.3":  # Superset's pandas is older
+        FRAME.to_sql("sales", engine, index=False, if_exists="delete_rows", **options)
+        assert rows(lake, "sales") == first
     with pytest.raises(ValueError, match="already exists"):
         FRAME.to_sql("sales", engine, index=False, **options)
 

@@ -16,7 +16,7 @@ from sqlalchemy import exc, schema, types
 from sqlalchemy.sql import compiler
 
 from lakebed import sql_literal
-from sqlalchemy_lakebed.types import NAMED, VECTOR
+from sqlalchemy_lakebed.types import NAMED, VECTOR, Uuid
 
 OWN_OPTIONS = ("key", "sort_key", "merge")
 """The options of a table that are no settings: ``lakebed_key`` and so on."""
@@ -76,7 +76,7 @@ class LakebedCompiler(compiler.SQLCompiler):
     def visit_empty_set_expr(self, element_types: Sequence[types.TypeEngine[Any]], **kw: Any) -> str:
         """Return a query without rows."""
         columns = ", ".join(
-            f"CAST(NULL AS {self.dialect.type_compiler_instance.process(_castable(kind))})"
+            f"CAST(NULL AS {self.dialect.type_compiler.process(_castable(kind))})"
             for kind in element_types or [types.INTEGER()]
         )
         return f"SELECT {columns} WHERE 1 != 1"
@@ -108,7 +108,8 @@ class LakebedCompiler(compiler.SQLCompiler):
         return self._like(binary, "NOT ILIKE", **kw)
 
     def _like(self, binary: Any, operator: str, **kw: Any) -> str:
-        pattern = self.process(binary.right, **kw)
+        # In this order: SQLAlchemy 1.4 numbers parameters as they are compiled.
+        left, pattern = self.process(binary.left, **kw), self.process(binary.right, **kw)
         escape = binary.modifiers.get("escape")
         # The engine escapes by a backslash alone, and by it in any case, which SQL does not.
         pattern = f"replace({pattern}, '\\', '\\\\')" if escape != "\\" else pattern
@@ -116,7 +117,7 @@ class LakebedCompiler(compiler.SQLCompiler):
             # A private character stands for the doubled escape, which is the character itself.
             for found, new in ((escape * 2, "\ue000"), (escape, "\\"), ("\ue000", escape)):
                 pattern = f"replace({pattern}, {self._text(found)}, {self._text(new)})"
-        return f"{self.process(binary.left, **kw)} {operator} {pattern}"
+        return f"{left} {operator} {pattern}"
 
     def _text(self, value: str) -> str:
         return self.render_literal_value(value, types.String())
@@ -135,10 +136,10 @@ class LakebedCompiler(compiler.SQLCompiler):
 
     def _regexp_match(self, operator: str, binary: Any, **kw: Any) -> str:
         flags = binary.modifiers["flags"]
-        pattern = self.process(binary.right, **kw)
+        left, pattern = self.process(binary.left, **kw), self.process(binary.right, **kw)
         if flags is not None:
             pattern = f"concat('(?', {self._text(flags)}, ')', {pattern})"
-        return f"{self.process(binary.left, **kw)} {operator} {pattern}"
+        return f"{left} {operator} {pattern}"
 
     def visit_regexp_replace_op_binary(self, binary: Any, operator: Any, **kw: Any) -> str:
         """Return regexp_replace, of the first match unless the flags have ``g``."""
@@ -164,9 +165,7 @@ class LakebedCompiler(compiler.SQLCompiler):
     def visit_cast(self, cast: Any, **kw: Any) -> str:
         """Return a cast; to the type of the values where the engine does not know the type."""
         kind = _castable(cast.typeclause.type)
-        return (
-            f"CAST({cast.clause._compiler_dispatch(self, **kw)} AS {self.dialect.type_compiler_instance.process(kind)})"
-        )
+        return f"CAST({cast.clause._compiler_dispatch(self, **kw)} AS {self.dialect.type_compiler.process(kind)})"
 
     def render_literal_value(self, value: Any, type_: Any) -> str:
         """Return a value as a literal of exactly its value and type."""
@@ -180,7 +179,7 @@ _EXACT = (bytes, dt.date, dt.time, Decimal)
 
 
 def _castable(kind: types.TypeEngine[Any]) -> types.TypeEngine[Any]:
-    if isinstance(kind, types.JSON | types.Uuid):
+    if isinstance(kind, types.JSON | Uuid):
         return types.VARCHAR()
     return kind
 
@@ -221,7 +220,7 @@ class LakebedDDLCompiler(compiler.DDLCompiler):
                     f"column {column.table.name}.{column.name} has {what}, which is not supported: use default=, whose "
                     "value SQLAlchemy puts into each row"
                 )
-        kind = self.dialect.type_compiler_instance.process(column.type, type_expression=column)
+        kind = self.dialect.type_compiler.process(column.type, type_expression=column)
         return f"{self.preparer.format_column(column)} {kind}{'' if column.nullable else ' NOT NULL'}"
 
     def visit_create_index(self, create: Any, include_schema: bool = False, **kw: Any) -> str:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
-from sqlalchemy import exc, schema, text, types
+from sqlalchemy import exc, schema, text
 from sqlalchemy.engine import URL, Connection, default
-from sqlalchemy.engine.reflection import ReflectionDefaults, cache
+from sqlalchemy.engine.reflection import cache
 
 import lakebed
 from lakebed import dbapi
@@ -29,7 +29,7 @@ from sqlalchemy_lakebed.compilers import (
     LakebedPreparer,
     LakebedTypeCompiler,
 )
-from sqlalchemy_lakebed.types import BinaryFloat, CanonicalUuid, ExactNumeric, type_of
+from sqlalchemy_lakebed.types import GENERIC, type_of
 
 SCHEMA = "tables"
 """The schema of all tables, as in ``information_schema``."""
@@ -47,11 +47,12 @@ class LakebedDialect(default.DefaultDialect):
 
     statement_compiler = LakebedCompiler
     ddl_compiler = LakebedDDLCompiler
-    type_compiler_cls = LakebedTypeCompiler
+    # SQLAlchemy 2.0 has other names for the class and its instance, and takes these from dialects written for 1.4.
+    type_compiler = LakebedTypeCompiler
     preparer = LakebedPreparer
     construct_arguments = [(schema.Table, {"key": None, "sort_key": None, "merge": None, "*": None})]  # noqa: RUF012
 
-    colspecs = {types.Numeric: ExactNumeric, types.Float: BinaryFloat, types.Uuid: CanonicalUuid}  # noqa: RUF012 - as the class above has it
+    colspecs = GENERIC
     default_paramstyle = "qmark"
     max_identifier_length = 128
     supports_alter = False
@@ -96,6 +97,9 @@ class LakebedDialect(default.DefaultDialect):
     def import_dbapi(cls) -> ModuleType:
         """Return :mod:`lakebed.dbapi`."""
         return dbapi
+
+    dbapi = import_dbapi
+    """The same, as SQLAlchemy 1.4 calls it."""
 
     def create_connect_args(self, url: URL) -> tuple[list[Any], dict[str, Any]]:
         """Return the arguments of :func:`lakebed.dbapi.connect`.
@@ -162,7 +166,9 @@ class LakebedDialect(default.DefaultDialect):
         return "AUTOCOMMIT"
 
     def set_isolation_level(self, dbapi_connection: Any, level: Any) -> None:
-        """Do nothing: SQLAlchemy has refused any other level."""
+        """Do nothing. Raises ArgumentError for any other level, which SQLAlchemy 1.4 does not refuse."""
+        if level != "AUTOCOMMIT":
+            raise exc.ArgumentError(f"isolation level {level!r}: each statement is its own commit; use 'AUTOCOMMIT'")
 
     def detect_autocommit_setting(self, dbapi_conn: Any) -> bool:
         """Return True."""
@@ -184,8 +190,9 @@ class LakebedDialect(default.DefaultDialect):
         """Return whether it is the one schema."""
         return schema_name == SCHEMA
 
+    # The cache of SQLAlchemy 1.4 takes no function that says what it returns.
     @cache
-    def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> bool:
+    def has_table(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any):  # noqa: ANN201
         """Return whether there is a table of that name."""
         with _wrapped_errors(self):
             return _in_schema(schema) and table_name in _instance(connection).tables()
@@ -228,10 +235,10 @@ class LakebedDialect(default.DefaultDialect):
 
     def get_pk_constraint(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         """Return the columns of which each row has other values; none where the key may repeat."""
-        found = self._described(connection, table_name, schema, **kw)
-        if not found.unique:
-            return ReflectionDefaults.pk_constraint()
-        return {"name": None, "constrained_columns": list(found.unique)}
+        return {
+            "name": None,
+            "constrained_columns": list(self._described(connection, table_name, schema, **kw).unique),
+        }
 
     def get_table_options(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any) -> Any:
         """Return ``lakebed_key``, ``lakebed_sort_key`` and ``lakebed_merge``, as far as the table differs by them."""
@@ -270,9 +277,7 @@ class LakebedDialect(default.DefaultDialect):
         return list(connection.execute(text(query), {"kind": kind}).scalars())
 
     @cache
-    def _described(
-        self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any
-    ) -> _ReflectedTable:
+    def _described(self, connection: Connection, table_name: str, schema: str | None = None, **kw: Any):  # noqa: ANN202
         with _wrapped_errors(self):
             if not _in_schema(schema):
                 raise exc.NoSuchTableError(f"{schema}.{table_name}")

@@ -13,6 +13,7 @@ from uuid import UUID
 import pyarrow as pa
 from sqlalchemy import types
 
+from lakebed import sql_literal
 from lakebed.model.type_names import JSON, name_of, parse_name
 
 
@@ -25,6 +26,9 @@ class _Named:
     def lakebed_name(self) -> str:
         """The name, in CREATE TABLE."""
         raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.lakebed_name
 
 
 class TINYINT(_Named, types.SmallInteger):
@@ -122,7 +126,7 @@ class VECTOR(_Named, types.ARRAY):
         return f"fixed_size_list<{_name(self.item_type)}>[{self.length}]"
 
 
-class NAMED(_Named, types.TypeEngine[Any]):
+class NAMED(_Named, types.TypeEngine):
     """Any other type, by its name: ``NAMED("struct<x: double, y: double>")``. Structs are dicts in Python."""
 
     __visit_name__ = "lakebed_named"
@@ -135,8 +139,16 @@ class NAMED(_Named, types.TypeEngine[Any]):
         """The name, in CREATE TABLE."""
         return self.name
 
+    def literal_processor(self, dialect: Any) -> Any:
+        """Return what makes a literal."""
+        return sql_literal
 
-class ExactNumeric(types.Numeric[Any]):
+
+Uuid: Any = getattr(types, "Uuid", None) or type("Uuid", (types.TypeEngine,), {})
+"""SQLAlchemy's type, which 1.4 has not: there no column has this class, and UUIDs are ``NAMED("uuid")``."""
+
+
+class ExactNumeric(types.Numeric):
     """Decimals, whose values may be given as floats: the rows of one INSERT have one type."""
 
     def bind_processor(self, dialect: Any) -> Any:
@@ -152,7 +164,7 @@ def _exact(value: Any) -> Any:
     return Decimal(repr(value)) if isinstance(value, float) else value
 
 
-class BinaryFloat(types.Float[Any]):
+class BinaryFloat(types.Float):
     """Floats, whose values may be given as decimals."""
 
     def bind_processor(self, dialect: Any) -> Any:
@@ -160,7 +172,7 @@ class BinaryFloat(types.Float[Any]):
         return lambda value: float(value) if isinstance(value, Decimal) else value
 
 
-class CanonicalUuid(types.Uuid[Any]):
+class CanonicalUuid(Uuid):
     """UUIDs, whose values may be given as text in any form."""
 
     def bind_processor(self, dialect: Any) -> Any:
@@ -176,6 +188,9 @@ class CanonicalUuid(types.Uuid[Any]):
         return lambda value: f"'{value if isinstance(value, UUID) else UUID(value)}'"
 
 
+GENERIC: dict[Any, Any] = {types.Numeric: ExactNumeric, types.Float: BinaryFloat, Uuid: CanonicalUuid}
+"""The types here that take the place of SQLAlchemy's."""
+
 _PLAIN: dict[pa.DataType, Any] = {
     pa.bool_(): types.BOOLEAN,
     pa.int8(): TINYINT,
@@ -183,16 +198,15 @@ _PLAIN: dict[pa.DataType, Any] = {
     pa.int32(): types.INTEGER,
     pa.int64(): types.BIGINT,
     pa.float32(): types.REAL,
-    pa.float64(): types.DOUBLE,
+    pa.float64(): getattr(types, "DOUBLE", types.FLOAT),
     pa.string(): types.VARCHAR,
     pa.binary(): types.BLOB,
     pa.date32(): types.DATE,
     pa.time64("us"): types.TIME,
     pa.timestamp("us"): types.TIMESTAMP,
-    pa.uuid(): types.UUID,
     JSON: types.JSON,
     pa.dictionary(pa.int32(), pa.string()): CATEGORY,
-}
+} | ({pa.uuid(): types.UUID} if hasattr(types, "UUID") else {})
 
 
 def type_of(kind: pa.DataType) -> types.TypeEngine[Any]:
