@@ -74,6 +74,16 @@ def test_rows_become_a_pandas_and_a_polars_frame(table):
     ]
 
 
+def test_json_is_text_in_polars():
+    """Its own type for it, an extension, has none of the methods of text."""
+    table = lake().create_table("t", Schema({"k": "int64"}, values={"raw": "json"}))
+    table.write([{"k": 1, "raw": '{"a": 5}'}, {"k": 2, "raw": None}])
+    assert table.to_polars().schema["raw"] == pl.String
+    frame = table.lazy_polars().filter(pl.col("raw").str.contains("a"))
+    assert frame.select(pl.col("raw").str.json_path_match("$.a")).collect().to_series().to_list() == ["5"]
+    assert table.scan().to_polars()["raw"].to_list() == ['{"a": 5}', None]
+
+
 # -- DuckDB and DataFusion --------------------------------------------------------------------------------------
 
 

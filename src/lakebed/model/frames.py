@@ -207,7 +207,13 @@ def polars_frame(rows: Any) -> pl.DataFrame:
     """Return Arrow rows as a Polars frame. Raises UsageError if Polars is not installed or lacks a type."""
     with optional_imports():
         import polars as pl
-    for field in rows.schema:
+    from lakebed.model.arrays import plain
+    from lakebed.model.type_names import JSON
+
+    for place, field in enumerate(rows.schema):
+        if field.type == JSON:
+            # Polars has an extension type for it, without the methods of text.
+            rows = rows.set_column(place, field.name, plain(rows.column(place)))
         if "decimal256" in str(field.type):
             raise Code.TYPE_UNSUPPORTED(
                 f"column {field.name} is {field.type}, and Polars has decimals of up to 38 digits; scan the other "
