@@ -114,12 +114,18 @@ def claim_one_core() -> None:
     refuse_huge_pages()
 
 
+def scan_options(partitions: int = 1) -> SessionConfig:
+    """Return the options of sessions in which files are scanned in their order."""
+    config = SessionConfig().with_target_partitions(max(partitions, 1))
+    for name, value in OPTIONS.items():
+        config = config.set(name, value)
+    return config
+
+
 def context(*, partitions: int, batch_rows: int, pool_bytes: int) -> SessionContext:
     """Return a session whose operators may reserve ``pool_bytes`` in all, and fail above. It does not spill."""
     ENGINE.enter()
-    config = SessionConfig().with_target_partitions(max(partitions, 1)).with_batch_size(batch_rows)
-    for name, value in OPTIONS.items():
-        config = config.set(name, value)
+    config = scan_options(partitions).with_batch_size(batch_rows)
     return SessionContext(config, RuntimeEnvBuilder().with_disk_manager_disabled().with_greedy_memory_pool(pool_bytes))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from datafusion import SessionContext
 
-from lakebed.engine.datafusion import column
+from lakebed.engine.datafusion import column, scan_options
 
 if TYPE_CHECKING:
     from datafusion import DataFrame
@@ -36,7 +36,9 @@ def _beside_keys(rows: DataFrame, keys: pa.Table, how: str) -> DataFrame:
     columns = [keys.column(name).combine_chunks().cast(types[name]) for name in names]
     renamed = _renamed(rows, keys)
     # The session registers the keys as a table, and would keep them for as long as it lives: so it is one of its own.
-    left = SessionContext().from_arrow(pa.table(columns, renamed))
+    # The plan has its options, and is to have one partition: rows are in order, and the engine waits for all partitions
+    # of a join before it gives rows of one.
+    left = SessionContext(scan_options()).from_arrow(pa.table(columns, renamed))
     return left.join(rows, left_on=renamed, right_on=list(names), how=how)  # type: ignore[call-overload,no-any-return]
 
 

@@ -5,11 +5,15 @@ from collections import Counter
 
 import datafusion
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from datafusion import col, lit
 from msgspec import structs
 
 import lakebed
 from lakebed import AddField, Aggregate, Latest, RenameField, Schema, SetFilter, WidenField
+from lakebed.engine.datafusion import scan_context
+from lakebed.engine.key_joins import with_keys, without_keys
 from lakebed.model.keys import ALL_KEYS
 from lakebed.model.row_kinds import RowKind
 from lakebed.read.rows.engine_frames import contest_of, large_files
@@ -184,3 +188,22 @@ def test_no_session_keeps_contested_keys(tmp_path):
     sessions = table.reader.engine()._contexts.values()
     assert sessions
     assert not [name for one in sessions for name in one.catalog().schema("public").table_names()]
+
+
+@pytest.mark.parametrize("keys", [[], [3, 5, 299_999]], ids=["no keys", "some keys"])
+@pytest.mark.parametrize("kept", [with_keys, without_keys])
+def test_rows_joined_with_keys_are_one_partition_in_order(tmp_path, kept, keys):
+    """With two, the engine waits for the other partition of the join before it gives rows of the first."""
+    pq.write_table(pa.table({"k": range(300_000)}), tmp_path / "rows.parquet", row_group_size=50_000)
+    rows = scan_context(8192).read_parquet(str(tmp_path / "rows.parquet"), file_sort_order=[[col("k").sort()]])
+    for condition, passing in ((None, range(300_000)), (col("k") == lit(5), [5])):
+        joined = kept(rows, pa.table({"k": pa.array(keys, pa.int64())}))
+        plan = (joined if condition is None else joined.filter(condition)).execution_plan()
+        assert plan.partition_count == 1
+        found = [key for batch in rows_of(plan) for key in batch.column("k").to_pylist()]
+        wanted = [key for key in passing if (key in set(keys)) == (kept is with_keys)]
+        assert found == wanted if kept is with_keys else sorted(found) == wanted
+
+
+def rows_of(plan):
+    return [batch.to_pyarrow() for batch in scan_context(8192).execute(plan, 0)]

@@ -268,6 +268,7 @@ def _execute(
     engine: SessionContext, files: Sequence[OpenFile], frame: DataFrame, statistics: ReadStatistics
 ) -> Generator[pa.RecordBatch]:
     plan = frame.execution_plan()
+    assert plan.partition_count == 1
     if not _found_all(files):
         raise FileNotFoundError("a file of the plan is missing")
     try:
