@@ -40,7 +40,7 @@ from lakebed import KeyRange, Latest, Schema
 from lakebed.errors import Code, Error, NotRetainedError, UsageError
 from lakebed.model.settings import Strategy
 from lakebed.model.state.transactions import AddFiles, ProposeJoin, ProposeSplit, RemoveRange, Replace, RestoreVersion
-from lakebed.read.rows.second_key import answers, uncovered
+from lakebed.read.rows.second_key import answers, as_of, uncovered
 from lakebed.table.instance import Instance
 from lakebed.table.table import Table
 from lakebed.upkeep.compaction.plan import CompactionLimits
@@ -69,11 +69,18 @@ VALUES_A, VALUES_B = 150, "fmxz"
 AHEAD_MAX = 40
 """Versions by which workers may be ahead of the dictionary."""
 
+WRITTEN_AHEAD_MAX = 8
+"""Versions by which those that write may be: else files come sooner than they are indexed and compacted, and nearly all
+reads are of files that no index has."""
+
 KEPT = 60
 """Versions whose rows are kept, to read and to restore them."""
 
 READS = 1_000
 """Reads at each version at which the dictionary stops."""
+
+SCANS = 20
+"""Reads at such a version by an index that is not in use, since each of them reads all rows."""
 
 KILL_OPERATIONS = 1_000
 """Operations from one kill to the next, on average: a slow machine has no more of them, and a worker takes a second of
@@ -103,10 +110,10 @@ class Config:
     def ledger(self, name: str) -> Path:
         return Path(self.folder, f"{name}.ledger")
 
-    def turns(self, table: Table) -> Iterator[None]:
+    def turns(self, table: Table, ahead_max: int) -> Iterator[None]:
         """Turns of a worker, until it has to stop."""
         while not self.stop.exists():
-            if table.state().version > int(self.checked.read_text() or 0) + AHEAD_MAX:
+            if table.state().version > int(self.checked.read_text() or 0) + ahead_max:
                 time.sleep(0.05)
                 continue
             yield
@@ -198,7 +205,7 @@ def write(name: str, config: Config, lake: Instance) -> None:
         if commit_id not in done:
             _write_until_done(table, ledger, commit_id)
     count = len(begun)
-    for _ in config.turns(table):
+    for _ in config.turns(table, WRITTEN_AHEAD_MAX):
         commit_id = f"{name}-{count}"
         note(ledger, "begin", commit_id)
         _write_until_done(table, ledger, commit_id)
@@ -225,7 +232,7 @@ def change(name: str, config: Config, lake: Instance) -> None:
     """Each change is recorded before it is made, with the version that is known, and never made again."""
     ledger, table = config.ledger(name), lake["t"]
     count = len(ledger.read_text().splitlines()) if ledger.exists() else 0
-    for _ in config.turns(table):
+    for _ in config.turns(table, WRITTEN_AHEAD_MAX):
         version = table.state().version
         note(ledger, count, version)
         wanted = changed_by(count)
@@ -251,7 +258,7 @@ def change(name: str, config: Config, lake: Instance) -> None:
 
 def maintain(name: str, config: Config, lake: Instance) -> None:
     chance, source = random.Random(f"{name} {time.time_ns()}"), lake["t"]
-    for _ in config.turns(source):
+    for _ in config.turns(source, AHEAD_MAX):
         table = lake.table(chance.choice(["t", *INDEXES]))
         with suppress(*AGAIN, NotRetainedError):
             chance.choice(STEPS)(table, chance)
@@ -305,7 +312,7 @@ STEPS = (
 
 def refresh(name: str, config: Config, lake: Instance) -> None:
     chance, source = random.Random(f"{name} {time.time_ns()}"), lake["t"]
-    for _ in config.turns(source):
+    for _ in config.turns(source, AHEAD_MAX):
         time.sleep(chance.choice([0, 0, 0.2]))
         with suppress(*AGAIN, NotRetainedError):
             index = lake.table(chance.choice([*INDEXES]))
@@ -393,16 +400,20 @@ class Reads:
         self.done: Counter[str] = Counter()
 
     def compare(self, snapshot: Any, rows: Rows, count: int) -> None:
-        """Compare some reads of a snapshot that has these rows."""
-        by_values: dict[tuple[str, ...], dict[Any, list[tuple[Any, ...]]]] = {}
-        for names in (("a",), ("b", "a")):
+        """Compare some reads of a snapshot that has these rows: fewer by an index that is not in use."""
+        reads: list[tuple[tuple[str, ...], dict[Any, list[tuple[Any, ...]]]]] = []
+        for name, fields in INDEXES.items():
+            names = tuple(fields)
             held: dict[Any, list[tuple[Any, ...]]] = defaultdict(list)
             for key in sorted(rows):
                 a, b = rows[key]
                 held[(a,) if names == ("a",) else (b, a)].append((key, a, b))
-            by_values[names] = held
-        for _ in range(count):
-            names, held = self.chance.choice(list(by_values.items()))
+            view = self.lake.table(name).state().view
+            assert view is not None
+            in_use = answers(as_of(view, snapshot.version), snapshot.state)
+            reads += [(names, held)] * (count // len(INDEXES) if in_use else SCANS)
+        self.chance.shuffle(reads)
+        for names, held in reads:
             values: tuple[Any, ...] = (self.chance.choice(VALUES_B), self.chance.randrange(VALUES_A))[-len(names) :]
             if held and self.chance.random() < 0.7:
                 values = self.chance.choice(list(held))
@@ -508,9 +519,9 @@ class Soak:
 
     def compare_all(self) -> None:
         """Compare all rows: a fault that is none of an index is seen here."""
-        snapshot = self.dictionary.table.at(version=self.dictionary.version)
         wanted = [(key, *row) for key, row in sorted(self.dictionary.rows[self.dictionary.version].items())]
         with suppress(NotRetainedError):
+            snapshot = self.dictionary.table.at(version=self.dictionary.version)
             assert as_found(snapshot.scan().read_all()) == wanted
 
     def run(self, operations: int, until_s: float) -> None:

@@ -93,6 +93,9 @@ class Settings:
     bloom_fpp: float = _setting(
         0.001, "probability", 0.000_001, 0.5, "false positives of the bloom filter on the row key"
     )
+    bloom_fields: int = _setting(
+        0, "fields", 0, 1_000, "the bloom filter of new files is on this many first fields of the row key; 0: all"
+    )
     statistics_off: str = field(
         default="",
         metadata={

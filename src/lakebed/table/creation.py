@@ -133,8 +133,9 @@ def new_index(
     refused = added.resolve(source)
     if isinstance(refused, Rejected):
         raise refused.code(refused.reason, **refused.facts)
-    # Entries are found by the first fields of their keys, of which a filter on whole keys knows nothing.
-    created = new_table(table_id, entry_schema(schema, fields), (), {"bloom_fpp": 0.5, **own}, Latest())
+    # Entries are found by the first fields of their keys. Few files overlap, so the filter may be small.
+    filters = {"bloom_fields": len(fields), "bloom_fpp": 0.025}
+    created = new_table(table_id, entry_schema(schema, fields), (), filters | dict(own), Latest())
     others = tuple(field.id for field in schema.row_key if field not in fields)
     coverage = IndexCoverage(added.fields, others)
     return structs.replace(created, view=ViewSource(source.table, "", 0, schema.version, coverage)), added

@@ -96,6 +96,7 @@ class History:
         # Apart from the other choices, which are those of before.
         off = Random(f"{seed} statistics").choice([(), (), (), ("*",), ("v20", "v21")])
         self.layout["statistics_off"] = frozenset(off)
+        self.layout["bloom_fields"] = Random(f"{seed} filters").choice([0, 0, 1, 2])
         self.codecs = cycle(Compression)
         self.way = chance.choice(["pages", "pages", "pages", "engine", "levels", "slices"])
         self.batch_rows = chance.choice([1, 2, 3, 8192])

@@ -157,10 +157,13 @@ class Tree:
         self.state = apply(self.state, resolved, self.state.version + 1)
 
     def add(self, rows):
-        """One file of these rows, pages of 100 and row groups of 1,000 at the most."""
+        """One file of these rows, pages of 100 and row groups of 1,000 at the most; filters are over whole keys in some
+        files, and over their first fields in others.
+        """
         schema = self.schema
         ordered = pa.Table.from_pylist(rows, schema=schema.arrow).sort_by([(n, "ascending") for n in schema.sort_names])
-        layout = Layout.of(schema, Settings(page_rows=100, row_group_rows=1000))
+        settings = Settings(page_rows=100, row_group_rows=1000, bloom_fields=len(self.state.files) % 3)
+        layout = Layout.of(schema, settings)
         run = write_run(ordered.combine_chunks().to_batches(), layout, self.folder, rows_estimate=len(rows))
         files: tuple[NewFile, ...] = send_run(self.storage, TABLE, run, job=f"job-{self.state.version:04d}")
         self.step(ProposeFiles(files))

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Schema
-from lakebed.files.parquet.bloom_filters import WHOLE_KEY, HashedKey, HashedKeys, Overlap, filters_of
+from lakebed.files.parquet.bloom_filters import HashedKey, HashedKeys, Overlap, filters_of
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.parquet.footer import read_footer
 from lakebed.files.parquet.open_files import OpenFile
@@ -24,15 +24,17 @@ def rows(keys, schema):
     return pa.Table.from_pylist([dict(zip(schema.names, (*key, 1), strict=True)) for key in sorted(keys)], schema.arrow)
 
 
-def written(folder, schema, keys):
+def written(folder, schema, keys, **settings):
     """The path of a file of these keys, and its footer."""
-    (file,) = write_run(rows(keys, schema).to_batches(), layout(schema), folder, rows_estimate=len(keys))
+    (file,) = write_run(rows(keys, schema).to_batches(), layout(schema, **settings), folder, rows_estimate=len(keys))
     content = file.path.read_bytes()
     return file.path, read_footer(content[-8 - int.from_bytes(content[-8:-4], "little") :], schema, "file")
 
 
 def member(schema, key):
-    return HashedKey(schema.row_key, key, schema.codec.encode(key))
+    """A key, or the first fields of one."""
+    encoded = schema.codec.encode(key)
+    return HashedKey(schema.row_key, key, EncodedRange(encoded, successor(encoded)))
 
 
 @pytest.fixture(params=[ONE, TWO], ids=["one field", "two fields"])
@@ -48,9 +50,8 @@ def in_place(files, asked):
     """The positions of files that may have the key, each asked by itself."""
     found = []
     for position, (path, footer) in enumerate(files):
-        one = EncodedRange(asked._key, successor(asked._key))
         with path.open("rb") as stream:
-            reaching = (footer.groups[i] for i in footer.fences.reaching(one))
+            reaching = (footer.groups[i] for i in footer.fences.reaching(asked._keys))
             if any(asked.may_be_in(parts_of(stream), group, {}) for group in reaching):
                 found.append(position)
     return found
@@ -93,12 +94,46 @@ def test_fields_of_few_values_are_asked_as_one_key(tmp_path):
     pairs = [(a, f"b{b}") for a in range(40) for b in range(40)]
     files = [written(tmp_path, TWO, [p for i, p in enumerate(pairs) if i % 2 == half]) for half in (0, 1)]
     for _, footer in files:
-        assert [field for field, _ in filters_of(footer.groups[0], [1, 2])] == [WHOLE_KEY]
+        assert [over for over, _ in filters_of(footer.groups[0], TWO.row_key)] == [-2]
     overlap = Overlap.of([(str(path), footer) for path, footer in files], TWO.row_key)
     cache = ReadCache(1 << 20)
     found = [member(TWO, pair).files_of(overlap, reading(files), cache) for pair in pairs]
     assert all(i % 2 in positions for i, positions in enumerate(found))
     assert sum(map(len, found)) < len(pairs) * 1.05
+
+
+def test_a_filter_over_the_first_fields_knows_whole_keys_and_their_beginnings(tmp_path):
+    """Whole keys are asked one by one and many at once. A file with a filter over whole keys may have any beginning."""
+    schema = Schema({"b": "string", "a": "int32"}, values={"v": "int64"})
+    shares = [range(0, 300, 2), range(0, 300, 3), range(150, 300)]
+    files = [
+        written(tmp_path, schema, [(f"k{n:03d}", a) for n in share for a in range(40)], bloom_fields=1)
+        for share in shares
+    ]
+    whole = written(tmp_path, schema, [(f"k{n:03d}", 1) for n in range(0, 300, 7)])
+    overlap = Overlap.of([(str(path), footer) for path, footer in (*files, whole)], schema.row_key)
+    assert {one.over for part in overlap.parts for one in part.filters} == {-1, -2}
+    wrong = 0
+    for n in range(300):
+        having = [position for position, share in enumerate(shares) if n in share]
+        inside = [having + [len(files)] * (n % 7 == 0), [*having, len(files)]]
+        for values, there in ((f"k{n:03d}", 1), inside[0]), ((f"k{n:03d}",), inside[1]):
+            asked = member(schema, values)
+            found = asked.files_of(overlap, reading([*files, whole]), ReadCache(1 << 20))
+            assert found == in_place([*files, whole], asked)
+            # No key of the last file is above its last one.
+            assert set(there) - set(found) <= ({len(files)} if n > 294 and len(values) == 1 else set())
+            wrong += len(set(found) - set(there))
+    assert wrong < 20
+    path, footer = files[0]
+    plain = [(f"k{n:03d}", 1) for n in range(300)]
+    keys = [schema.codec.encode(key) for key in plain]
+    opened = OpenFile(None, "name", path.as_uri(), footer, path, None)
+    members = HashedKeys(schema.row_key, schema.codec.decode_columns(keys), keys)
+    (group, *_) = footer.groups
+    known = members.may_be_in(PagedFile(opened, schema, files_kept_in()), group, range(len(keys)))
+    with path.open("rb") as stream:
+        assert known.tolist() == [member(schema, key).may_be_in(parts_of(stream), group, {}) for key in plain]
 
 
 def test_a_filter_over_keys_of_other_fields_is_not_asked(tmp_path):
@@ -113,7 +148,7 @@ def test_a_filter_over_keys_of_other_fields_is_not_asked(tmp_path):
 
 def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
     path, footer = written(tmp_path, schema, keys_of(schema, range(10)))
-    (place,) = (place for _, place in filters_of(footer.groups[0], [field.id for field in schema.row_key]))
+    (place,) = (place for _, place in filters_of(footer.groups[0], schema.row_key))
     content = bytearray(path.read_bytes())
     content[place[0]] ^= 0xFF
     Path(path).write_bytes(content)
@@ -143,6 +178,6 @@ def test_many_keys_asked_at_once_answer_as_one_by_one(schema, every, tmp_path):
                 one_by_one = [member(schema, plain[i]).may_be_in(parts_of(stream), group, {}) for i in among]
             assert known.tolist() == one_by_one
             # From now on the filter is kept, as a lookup among files that overlap keeps it.
-            ((_, place),) = filters_of(group, [field.id for field in schema.row_key])
+            ((_, place),) = filters_of(group, schema.row_key)
             blocks = path.read_bytes()[place[0] : place[0] + place[1]]
             files.cache.keep(CacheKind.FILTERS, ("name", place[0]), blocks[len(blocks) - len(blocks) // 32 * 32 :], 1)

@@ -116,3 +116,20 @@ def test_it_is_text_and_data(table):
     assert "3 considered: 0 out by bounds, 2 by filter, 1 opened" in str(found)
     assert found.to_dict()["steps"][0] == {"name": "probe", "seconds": found.steps[0].seconds}
     assert found.seconds == pytest.approx(sum(step.seconds for step in found.steps))
+
+
+@pytest.mark.parametrize(("fields", "left_out"), [(1, 3), (0, 0)])
+def test_filters_on_the_first_fields_leave_out_files_for_a_beginning(lake, fields, left_out):
+    """Four files overlap, and each user is in one of them; filters on whole keys say nothing of a user."""
+    schema = Schema({"user": "string", "at": "int64"}, values={"v": "int64"})
+    table = lake.create_table("t", schema, settings={"bloom_fields": fields})
+    for file in range(4):
+        users = [f"u{n:03d}" for n in range(file, 40, 4) for _ in range(10)]
+        table.write(pa.table({"user": users, "at": list(range(10)) * 10, "v": [file] * 100}))
+    found = table.explain(KeyRange.prefix("u017"))
+    assert (found.files_considered - found.files_out_by_bounds, found.files_out_by_filter) == (4, left_out)
+    assert (found.rows, table.explain("u017", 3).files_opened) == (10, 1)
+    assert table.scan(KeyRange.prefix("u017")).read_all()["v"].to_pylist() == [1] * 10
+    assert table.scan(KeyRange.prefix("u017x")).read_all().num_rows == 0
+    assert table.scan(KeyRange.starts_with("u01")).read_all().num_rows == 100
+    assert table.explain(KeyRange.starts_with("u017")).files_out_by_filter == 0

@@ -17,7 +17,7 @@ from lakebed.files.parquet.footer import Fences, read_footer
 from lakebed.files.parquet.open_files import OpenFile
 from lakebed.files.parquet.pages import PagedFile
 from lakebed.files.parquet.thrift import STOP, decode_struct, integer, struct, structs_head, text
-from lakebed.model.keys import EncodedRange
+from lakebed.model.keys import EncodedRange, successor
 from tests.tables.read.cases import files_kept_in, parts_of
 
 SCHEMA = Schema(
@@ -113,7 +113,8 @@ def test_pages_are_located_by_all_key_fields_under_a_hot_first_one(file):
 
 
 def member_of(values):
-    return HashedKey(SCHEMA.row_key, values, SCHEMA.codec.encode(values))
+    encoded = SCHEMA.codec.encode(values)
+    return HashedKey(SCHEMA.row_key, values, EncodedRange(encoded, successor(encoded)))
 
 
 def test_a_filter_knows_every_key_that_is_there_and_few_others(file):

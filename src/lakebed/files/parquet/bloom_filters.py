@@ -2,12 +2,13 @@
 
 Parquet's filter is a split-block Bloom filter over XXH64 of a value. If a key has one field, the filter of its column
 is a filter over keys. If it has several, the filters of single fields exclude little, because a field of few values is
-in every file: such files have a filter over whole keys, as they are encoded (docs/format.md, section 7). The engine
-could probe filters as well, but reads a whole filter, up to megabytes, for one probe.
+in every file: such files have a filter over keys as they are encoded, or over their first fields (docs/format.md,
+section 7). The engine could probe filters as well, but reads a whole filter, up to megabytes, for one probe.
 
-Core types: :class:`HashedKey` is one key. It probes one file in place, or, for files that overlap, all filters of an
-:class:`Overlap` at once with NumPy. The first probe of a filter reads a single block, because a process may look up one
-key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are many keys, probed at once.
+Core types: :class:`HashedKey` is one key, or the beginning of one. It probes one file in place, or, for files that
+overlap, all filters of an :class:`Overlap` at once with NumPy. The first probe of a filter reads a single block,
+because a process may look up one key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are
+many keys, probed at once.
 
 Rule: a probe may return true for an absent key, and never false for a present one. A filter of an unknown kind matches
 every key. Source: Parquet format, "Bloom Filter".
@@ -28,15 +29,13 @@ from lakebed.files.parquet.footer import Footer, RowGroup
 from lakebed.files.parquet.open_files import ByteRange
 from lakebed.files.parquet.read_cache import CacheKind, ReadCache
 from lakebed.model.key_type import Content
+from lakebed.model.keys import EncodedRange, KeyCodec
 from lakebed.model.schema import Field
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from lakebed.files.parquet.pages import PagedFile
-
-WHOLE_KEY = 0
-"""Used as field id of the filter over whole keys: no field has this id."""
 
 _BLOCK_BYTES = 32
 _HEADER_BYTES_MAX = 64
@@ -64,20 +63,23 @@ ReadFilter = Callable[[int, ByteRange], bytes]
 
 
 class HashedKey:
-    """One row key, hashed at first use and probed in many row groups."""
+    """One row key, or the first fields of one, hashed at first use and probed in many row groups."""
 
-    def __init__(self, fields: Sequence[Field], values: Sequence[Content], key: bytes) -> None:
-        """``values`` has one value for each row key field; ``key`` is their encoding."""
+    def __init__(self, fields: Sequence[Field], values: Sequence[Content], keys: EncodedRange) -> None:
+        """``values`` has the values of the first of the row key ``fields``; ``keys`` are those that begin with them."""
         self._fields = fields
         self._values = values
-        self._key = key
+        self._keys = keys
 
     @cached_property
     def _hashes(self) -> dict[int, int]:
-        """Hashes by field, and that of the whole key."""
-        pairs = zip(self._fields, self._values, strict=True)
-        hashes = {field.id: xxhash.xxh64_intdigest(field.key_type.plain(value)) for field, value in pairs}
-        hashes[WHOLE_KEY] = xxhash.xxh64_intdigest(self._key)
+        """Hashes by what filters are over, as :func:`filters_of` has it."""
+        hashes, beginning = {}, b""
+        for count, (field, value) in enumerate(zip(self._fields, self._values, strict=False), 1):
+            hashes[field.id] = xxhash.xxh64_intdigest(field.key_type.plain(value))
+            if len(self._fields) > 1:
+                beginning += field.key_type.encode(value)
+                hashes[-count] = xxhash.xxh64_intdigest(beginning)
         return hashes
 
     def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
@@ -85,17 +87,18 @@ class HashedKey:
 
         ``sizes`` caches the sizes of the file's filters, by offset.
         """
-        for field, byte_range in filters_of(group, self._hashes):
-            hashed = self._hashes[field]
-            if not _may_hold(hashed, _block(read, byte_range, hashed, sizes)):
+        for over, byte_range in filters_of(group, self._fields):
+            hashed = self._hashes.get(over)
+            if hashed is not None and not _may_hold(hashed, _block(read, byte_range, hashed, sizes)):
                 return False
         return True
 
     def files_of(self, overlap: Overlap, read_filter: ReadFilter, cache: ReadCache, threads: int = 1) -> list[int]:
         """Return the ascending positions of an overlap's files that may have the key; ``threads`` read filters."""
-        parts = [part for part in overlap.parts if part.low <= self._key < part.high]
-        filters = [one for part in parts for one in part.filters]
-        owners = [index for index, part in enumerate(parts) for _ in part.filters]
+        low, high = self._keys.min, self._keys.max
+        parts = [part for part in overlap.parts if low < part.high and (high is None or part.low < high)]
+        owned = [(index, one) for index, part in enumerate(parts) for one in part.filters if one.over in self._hashes]
+        owners, filters = [index for index, _ in owned], [one for _, one in owned]
         excluded = {owners[i] for i in self._excluding(filters, read_filter, cache, threads)}
         return sorted({part.file for index, part in enumerate(parts) if index not in excluded})
 
@@ -110,7 +113,7 @@ class HashedKey:
         def blocks_of(overlap_filter: OverlapFilter, known: bytes | None) -> bytes:
             if known is None:
                 # A single block is a filter as well.
-                return overlap_filter.read_block(self._hashes[overlap_filter.field], read_filter, cache)
+                return overlap_filter.read_block(self._hashes[overlap_filter.over], read_filter, cache)
             return known or overlap_filter.read_all(read_filter, cache)
 
         if all(cached) or threads < 2:
@@ -118,7 +121,7 @@ class HashedKey:
         else:
             with ThreadPoolExecutor(threads, "lakebed-filters") as pool:
                 contents = list(pool.map(blocks_of, filters, cached))
-        hashes = [self._hashes[one.field] for one in filters]
+        hashes = [self._hashes[one.over] for one in filters]
         begins = [((h >> 32) * (len(c) >> 5) >> 32) << 5 for h, c in zip(hashes, contents, strict=True)]
         blocks = b"".join([c[begin : begin + _BLOCK_BYTES] for c, begin in zip(contents, begins, strict=True)])
         known = _have(np.frombuffer(blocks, "<u4").reshape(-1, 8), np.array(hashes, np.uint64))
@@ -142,35 +145,38 @@ class HashedKeys:
     def may_be_in(
         self, file: PagedFile, group: RowGroup, key_indices: range
     ) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-        """Return whether each key of a range of indices may be in a row group; None if it has no filter over whole
-        keys.
+        """Return whether each key of a range of indices may be in a row group; None if it has no filter over keys.
 
         Raises OSError if the file cannot be read.
         """
-        filters = filters_of(group, [field.id for field in self._fields])
-        if len(filters) != 1 or (len(self._fields) > 1 and filters[0][0] != WHOLE_KEY):
+        filters = filters_of(group, self._fields)
+        if len(filters) != 1 or (len(self._fields) > 1 and filters[0][0] > 0):
             return None
-        ((field, byte_range),) = filters
-        hashes = self._hashed(field)[key_indices.start : key_indices.stop]
+        ((over, byte_range),) = filters
+        hashes = self._hashed(over)[key_indices.start : key_indices.stop]
         blocks = _blocks(file, byte_range, hashes >> np.uint64(32))
         return None if blocks is None else _have(blocks, hashes)
 
-    def _hashed(self, field: int) -> Hashes:
-        """Return the hashes of all keys, for a filter over a field or over whole keys; computed at first use."""
-        hashes = self._hashes.get(field)
+    def _hashed(self, over: int) -> Hashes:
+        """Return the hashes of all keys, for what a filter is over; computed at first use."""
+        hashes = self._hashes.get(over)
         if hashes is None:
-            values = self._keys if field == WHOLE_KEY else self._fields[0].key_type.plain_all(self._values.column(0))
+            values = self._keys
+            if over > 0:
+                values = self._fields[0].key_type.plain_all(self._values.column(0))
+            elif -over < len(self._fields):
+                values = KeyCodec(tuple(self._fields[:-over])).encode_columns(self._values).to_pylist()
             hashes = np.fromiter(map(xxhash.xxh64_intdigest, values), np.uint64, len(self._keys))
-            self._hashes[field] = hashes
+            self._hashes[over] = hashes
         return hashes
 
 
 class OverlapFilter(Struct, frozen=True):
-    """One filter of an overlap: the position of its file, its bytes there, its field, and its key in the cache."""
+    """One filter of an overlap: the position of its file, its bytes there, what it is over, its key in the cache."""
 
     file: int
     byte_range: ByteRange
-    field: int
+    over: int
     cache_key: tuple[CacheKind, tuple[str, int]]
 
     def read_block(self, hashed: int, read_filter: ReadFilter, cache: ReadCache) -> bytes:
@@ -205,15 +211,14 @@ class Overlap(Struct, frozen=True):
     @classmethod
     def of(cls, files: Sequence[tuple[str, Footer]], key_fields: Sequence[Field]) -> Overlap:
         """Make an overlap of files, each with its name in the cache and its footer."""
-        fields = [field.id for field in key_fields]
         parts = [
             OverlapPart(
                 position,
                 low,
                 high,
                 tuple(
-                    OverlapFilter(position, byte_range, field, (CacheKind.FILTERS, (name, byte_range[0])))
-                    for field, byte_range in filters_of(group, fields)
+                    OverlapFilter(position, byte_range, over, (CacheKind.FILTERS, (name, byte_range[0])))
+                    for over, byte_range in filters_of(group, key_fields)
                 ),
             )
             for position, (name, footer) in enumerate(files)
@@ -227,15 +232,17 @@ class Overlap(Struct, frozen=True):
         return _PART_BYTES * len(self.parts)
 
 
-def filters_of(group: RowGroup, fields: Sequence[int] | dict[int, int]) -> list[tuple[int, ByteRange]]:
-    """Return the filters of a row group to probe, with their fields: the one over whole keys, or those over fields."""
+def filters_of(group: RowGroup, key_fields: Sequence[Field]) -> list[tuple[int, ByteRange]]:
+    """Return the filters of a row group to probe, with what they are over: the id of a field, or -n for the first n
+    fields of keys, encoded. A filter over these is the only one.
+    """
     if group.key_filter is not None:
-        return [(WHOLE_KEY, group.key_filter)]
+        return [(-group.filtered, group.key_filter)]
     filters = []
-    for field in fields:
-        chunk = group.chunks.get(field)
+    for field in key_fields:
+        chunk = group.chunks.get(field.id)
         if chunk is not None and chunk.bloom_filter:
-            filters.append((field, chunk.bloom_filter))
+            filters.append((field.id, chunk.bloom_filter))
     return filters
 
 

@@ -10,7 +10,8 @@ one row group is held. The layout of a file (docs/format.md):
   keys can have have statistics, in pages and chunks, and so a predicate skips pages. Value columns have none if the
   table says so, or if their values are NaN or longer than :data:`BOUND_BYTES_MAX` (docs/decisions/0073);
 * a split-block Bloom filter per row group over its keys, sized for its rows: Parquet's own filter of the column if the
-  key is one field, else a filter over encoded keys, which follows the last row group;
+  key is one field, else a filter over encoded keys or, if the layout says so, over their first fields, which follows
+  the last row group;
 * integers, dates and times are delta-packed where a dictionary does not pay: a page of random ones took 15–40% fewer
   bytes than plain ones after zstd, and half the CPU to write and to read. Most packed columns do not shrink under any
   codec: those are not compressed (docs/decisions/0064);
@@ -29,7 +30,7 @@ Rules: rows out of order are an error; an empty input writes no file; a failed c
 
 Errors: SchemaMismatchError, StorageError; Error for rows out of order.
 
-*Makes the Bloom filter over whole keys that a file has if its key has several fields (docs/format.md, section 7).*
+*Makes the Bloom filter over keys that a file has if its key has several fields (docs/format.md, section 7).*
 
 Arrow makes filters only for columns, so the encoded keys are written as a column, of which only the filter is kept.
 :mod:`lakebed.files.parquet.bloom_filters` reads it.
@@ -278,7 +279,12 @@ class _OpenFile:
         with writing_to(self._path.parent):
             self._writer.write_table(group, row_group_size=group.num_rows)
         if _filters_keys(schema):
-            self._key_filters.append(key_filter(schema.codec.encode_columns(keys), self._layout.bloom_fpp))
+            encoded = KeyCodec(self._layout.filtered).encode_columns(keys)
+            if self._layout.bloom_fields:
+                # Many rows may have the same first fields.
+                changes = pc.not_equal(encoded[1:], encoded[:-1])
+                encoded = pa.concat_arrays([encoded[:1], encoded[1:].filter(changes)])
+            self._key_filters.append(key_filter(encoded, self._layout.bloom_fpp))
         self._pending_bytes += _bloom_bytes(self._bloom_rows, self._layout)
         self._last_group_bytes = self._bytes() - before
         self._notes.add(keys)
@@ -320,7 +326,7 @@ class _OpenFile:
         for content in self._key_filters:
             byte_ranges.append([self._sink.tell(), content.size])
             self._sink.write(content)
-        location = {"fields": [field.id for field in self._layout.schema.row_key], "byte_ranges": byte_ranges}
+        location = {"fields": [field.id for field in self._layout.filtered], "byte_ranges": byte_ranges}
         self._writer.add_key_value_metadata({KEY_FILTERS: json.dumps(location, separators=(",", ":"))})
 
     def _bytes(self) -> int:
@@ -349,7 +355,7 @@ def _bloom_bytes(rows: int, layout: Layout) -> int:
 
 
 def _filters_keys(schema: Schema) -> bool:
-    """Return whether filters are over whole keys: those over single fields would be as large, and exclude less."""
+    """Return whether filters are over encoded keys: those over single fields would be as large, and exclude less."""
     return len(schema.row_key) > 1
 
 

@@ -53,8 +53,9 @@ class RowGroup(Struct, frozen=True):
     """One row group: ``size_bytes`` stored, ``content_bytes`` decompressed. ``keys`` includes all of its keys.
 
     ``start`` is a lower bound of the sort key of its first row, as the values of the leading fields that the statistics
-    bound. ``chunks`` has the flat columns by field id; ``key_filter`` is the byte range of a filter over whole keys, if
-    there is one. ``extents`` has the byte ranges of all columns, also nested ones, by field id.
+    bound. ``chunks`` has the flat columns by field id; ``key_filter`` is the byte range of a filter over the first
+    ``filtered`` fields of its keys, if there is one. ``extents`` has the byte ranges of all columns, also nested ones,
+    by field id.
     """
 
     rows: int
@@ -65,6 +66,7 @@ class RowGroup(Struct, frozen=True):
     chunks: dict[int, Chunk]
     key_filter: tuple[int, int] | None = None
     extents: Mapping[int, Sequence[tuple[int, int]]] = field(default_factory=dict)
+    filtered: int = 0
 
 
 class Fences(Struct, frozen=True):
@@ -164,11 +166,13 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
         if listed is not None and size_bytes is not None and not listed.fits(size_bytes, len(footer)):
             # Another program wrote this file, and copied the metadata of the file that it read.
             listed, metadata_pairs = None, {}
-        filters = _key_filters(metadata_pairs, schema) or [None] * len(metadata[4])
-        groups = [
-            _row_group(group, leaves, schema, byte_range)
-            for group, byte_range in zip(metadata[4], filters, strict=True)
-        ]
+        groups = [_row_group(group, leaves, schema) for group in metadata[4]]
+        filtered, byte_ranges = _key_filters(metadata_pairs, schema)
+        if filtered:
+            groups = [
+                replace(group, key_filter=byte_range, filtered=filtered)
+                for group, byte_range in zip(groups, byte_ranges, strict=True)
+            ]
         indexes = _indexes(metadata[4])
         return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -198,18 +202,18 @@ def _columns_with_leaves(
         yield element, [None] * parts
 
 
-def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> list[tuple[int, int] | None] | None:
-    """Return the byte range of each row group's filter over whole keys; None if there is none, or it is over other
-    fields.
+def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> tuple[int, list[tuple[int, int]]]:
+    """Return how many first fields of the row key filters are over, 0 without any, and their byte ranges by row group.
 
-    An attached file may come from a table whose keys are of other fields.
+    An attached file may come from a table whose keys are of other fields: its filters are none.
     """
     if KEY_FILTERS.encode() not in metadata_pairs:
-        return None
+        return 0, []
     filters = load(metadata_pairs[KEY_FILTERS.encode()])
-    if filters["fields"] != [field.id for field in schema.row_key]:
-        return None
-    return [(int(offset), int(length)) for offset, length in filters["byte_ranges"]]
+    fields = filters["fields"]
+    if fields != [field.id for field in schema.row_key[: len(fields)]]:
+        return 0, []
+    return len(fields), [(int(offset), int(length)) for offset, length in filters["byte_ranges"]]
 
 
 def _blocks(metadata_pairs: Mapping[bytes, bytes]) -> BlockList | None:
@@ -234,7 +238,6 @@ def _row_group(
     group: dict[int, Any],
     leaves: Sequence[tuple[int, dict[int, Any] | None]],
     schema: Schema,
-    key_filter: tuple[int, int] | None,
 ) -> RowGroup:
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
@@ -260,7 +263,7 @@ def _row_group(
     content_bytes = sum(column[3][6] for column in group[1])
     keys = _key_bounds(schema, bounds)
     start = _leading(bounds)[0]
-    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, key_filter, extents)
+    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, extents=extents)
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:

@@ -33,6 +33,7 @@ class Layout:
     added: tuple[Field, ...] = ()
     statistics_off: frozenset[str] = frozenset()
     compression: Compression = Compression.ZSTD
+    bloom_fields: int = 0
 
     @classmethod
     def of(cls, schema: Schema, settings: Settings) -> Layout:
@@ -46,7 +47,13 @@ class Layout:
             bloom_fpp=settings.bloom_fpp,
             statistics_off=settings.columns_without_statistics,
             compression=settings.compression,
+            bloom_fields=settings.bloom_fields,
         )
+
+    @property
+    def filtered(self) -> tuple[Field, ...]:
+        """The first fields of the row key whose values the filters are over."""
+        return self.schema.row_key[: self.bloom_fields or None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,13 +93,13 @@ class PointLookup:
             return pa.Table.from_batches([], arrow)
         if state.filter_version and not all(map(state.visibility.shows_all, files)):
             return SomeHidden()
-        values = schema.codec.decode_bound(encoded).values
-        point = Point(encoded, values, HashedKey(schema.row_key, values, encoded))
         keys = EncodedRange(encoded, successor(encoded))
+        values = schema.codec.decode_bound(encoded).values
+        point = Point(encoded, keys.max, values, HashedKey(schema.row_key, values, keys))
         request = ReadRequest(schema, keys, names, point=point, merge=state.merge, limits=limits)
         try:
             if len(files) > 1:
-                files = list(self.candidates(files, request))
+                files = list(self.candidates(files, request, point))
             if state.merge.keeps_all or not is_merged(state.merge, files):
                 opened = (
                     [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
@@ -135,9 +135,12 @@ class PointLookup:
         files = [one.file for one in references if one.file.reaches(keys)]
         if not files:
             return ()
-        point = Point(begin, schema.codec.decode_bound(begin).values, None, keys.max)
+        values = schema.codec.decode_bound(begin).values
+        point = Point(begin, keys.max, values, HashedKey(schema.row_key, values, keys))
         request = ReadRequest(schema, keys, schema.names, point=point, limits=limits)
         try:
+            if len(files) > 1:
+                files = list(self.candidates(files, request, point))
             opened = [self._files.open(files[0], schema)] if len(files) == 1 else self._files.open_all(files, schema)
             return self.read(opened, request)
         except BaseException as error:
@@ -160,17 +163,12 @@ class PointLookup:
         rows = self.read(self._files.open_all(files, request.schema), below)
         return merge_one_key(rows[0], below) if rows else rows
 
-    def candidates(self, files: Sequence[DataFile], request: ReadRequest) -> Sequence[DataFile]:
-        """Return the overlapping files that may have the key, by their filters.
+    def candidates(self, files: Sequence[DataFile], request: ReadRequest, point: Point) -> Sequence[DataFile]:
+        """Return the overlapping files that may have the keys of a point, by their filters.
 
         Opens files whose filters are not known yet. Raises as :meth:`OpenFiles.open`.
         """
-        if len(files) < 2:
-            return files
-        schema, point, statistics = request.schema, request.point, request.statistics
-        assert point is not None
-        assert point.hashed is not None
-        hashed = point.hashed
+        schema, hashed, statistics = request.schema, point.hashed, request.statistics
         with statistics.step("filters"):
             name = (self._files.scope, *[file.id for file in files])
             overlap: Overlap | None = self._cache.get(CacheKind.FILTERS, name)
@@ -240,13 +238,12 @@ class PointLookup:
             return []
         request.statistics.row_groups += len(slices)
         # The other columns are decoded with the keys if a filter has found the key.
-        key_ids = [key.id for key in schema.row_key]
         sure = True
         for row_slice in slices:
             sure = (
                 sure
                 and len(row_slice.rows) <= page_read.AT_ONCE_ROWS_MAX
-                and (point.hashed is None or bool(filters_of(row_slice.group, key_ids)))
+                and bool(filters_of(row_slice.group, schema.row_key))
             )
 
         def search(columns: Columns, starts: Sequence[int]) -> list[range]:
@@ -274,8 +271,7 @@ def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
         group = file.footer.groups[position]
         # On a store, a probe of the filter costs the same round trip as the page. To search a cached page takes less.
         if not (
-            point.hashed is None
-            or file.is_remote
+            file.is_remote
             or file.has_decoded(position, point.key)
             or point.hashed.may_be_in(file.peek, group, file.opened.filter_sizes)
         ):
@@ -305,8 +301,6 @@ def _slices(file: PagedFile, point: Point, limit: int | None) -> list[RowSlice]:
 
 def _reached(point: Point, starts: Sequence[bytes]) -> int:
     """Return how many of the ascending starts of ranges are not above all keys of the point."""
-    if point.hashed is not None:
-        return bisect_right(starts, point.key)
     return len(starts) if point.end is None else bisect_left(starts, point.end)
 
 

@@ -45,7 +45,7 @@ from lakebed.read.rows.merged_rows import MergeSchemas, merge_table, merged_rows
 from lakebed.read.rows.page_read import PageReader
 from lakebed.read.rows.plan import RANGES_MIN, PartitionQuery, QueryPlan, is_merged
 from lakebed.read.rows.point_lookup import PointLookup, SomeHidden, TooMuch
-from lakebed.read.rows.request import LIMITS, KeyList, ReadRequest, parts
+from lakebed.read.rows.request import LIMITS, KeyList, ReadRequest, beginning_of, parts
 from lakebed.read.rows.row_stream import RowStream, Unfiltered, bounded, exactly, filtered, timed_batches, unfiltered
 from lakebed.read.rows.visible_rows import visible_rows, visible_where
 
@@ -497,8 +497,11 @@ class Reader:
 
     def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         statistics = request.statistics
-        if request.point is not None:
-            files = self._points.candidates(files, request)
+        beginning = request.point or beginning_of(request.schema, request.keys)
+        if beginning is not None and len(files) > 1:
+            files = self._points.candidates(files, request, beginning)
+            if not files:
+                return iter(())
         with statistics.step("open"):
             opened = self._files.open_all(files, request.schema)
         with statistics.step("read"):

@@ -32,27 +32,31 @@ if TYPE_CHECKING:
 
 
 class Point(Struct, frozen=True):
-    """One whole row key: encoded, as values of its fields as columns hold them, and hashed for filters.
-
-    Or the first fields of a key, which filters know nothing of; then keys with these fields end before ``end``.
+    """One whole row key, or the first fields of one: encoded, as values of fields as columns hold them, and hashed for
+    filters. Keys with these values end before ``end``.
     """
 
     key: bytes
+    end: bytes | None
     values: tuple[Content, ...]
-    hashed: HashedKey | None
-    end: bytes | None = None
+    hashed: HashedKey
 
 
 def point_of(schema: Schema, keys: EncodedRange) -> Point | None:
     """Return the key of a range that holds a single key; None for any other range."""
+    beginning = beginning_of(schema, keys)
+    return beginning if beginning is not None and len(beginning.values) == len(schema.row_key) else None
+
+
+def beginning_of(schema: Schema, keys: EncodedRange) -> Point | None:
+    """Return the first fields of the keys of a range that holds all keys that begin so; None for any other range."""
     if keys.max is None or keys.max != successor(keys.min):
         return None
-    fields = schema.row_key
     bound = schema.codec.decode_bound(keys.min)
     # A shortened bound decodes like the key that it is a prefix of.
-    if len(bound.values) < len(fields) or bound.after or schema.codec.encode(bound.values) != keys.min:
+    if not bound.values or bound.after or schema.codec.encode(bound.values) != keys.min:
         return None
-    return Point(keys.min, bound.values, HashedKey(fields, bound.values, keys.min))
+    return Point(keys.min, keys.max, bound.values, HashedKey(schema.row_key, bound.values, keys))
 
 
 class KeyList(Struct, frozen=True):
