@@ -83,9 +83,9 @@ class PointLookup:
         """
         schema = state.created
         names, arrow = schema.names, schema.arrow
-        if columns is not None and columns != names:
+        if columns is not None:
             names = schema.project(columns)
-            arrow = schema.arrow_of(names)
+            arrow = schema.arrow if names == schema.names else schema.arrow_of(names)
         partition = state.partitions.ids[bisect_right(state.partitions.boundaries, encoded)]
         references = state.references.get(partition, ())
         files = [one.file for one in references if one.file.min_key <= encoded <= one.file.max_key]
