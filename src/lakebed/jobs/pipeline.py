@@ -191,7 +191,8 @@ class Pipeline:
             DamagedError: a file cannot be read; names it. In every case nothing was imported.
             UnknownOutcomeError: repeat it with the same ``job_id``.
         """
-        how = SourceReading(columns or {}, casts, select, quarantine, reading or DETECTED, ignore_extra)
+        columns = {} if columns is None else columns
+        how = SourceReading(columns, casts, select, quarantine, reading or DETECTED, ignore_extra)
         maintenance = self.maintenance(table, progress)
         return maintenance.bulk_import(source, format, job_id, how, partition_rows=partition_rows)
 

@@ -55,7 +55,7 @@ from lakebed.jobs.bulk_import.staging import Quarantine, Rows, Staged, Staging, 
 from lakebed.jobs.executor import Executor, MapReduce, Root, TableCall, frames_of
 from lakebed.jobs.job_progress import Progress, in_phase
 from lakebed.log.outcomes import Committed, version_of
-from lakebed.model.checks import is_whole, shown
+from lakebed.model.checks import is_text, is_whole, shown
 from lakebed.model.state.table_state import Source
 from lakebed.model.state.time_travel import committed_at
 from lakebed.model.state.transactions import ProposeFiles
@@ -126,7 +126,7 @@ class Importer:
             raise Code.ARGUMENT_INVALID(
                 f"partition_rows = {shown(self.partition_rows)}: must be 2 or more", partition_rows=self.partition_rows
             )
-        if format is not None and format not in (*FORMATS, *SPARK_FORMATS):
+        if format is not None and not (is_text(format) and format in (*FORMATS, *SPARK_FORMATS)):
             formats = ", ".join((*FORMATS, *SPARK_FORMATS))
             raise Code.FORMAT_UNKNOWN(f"unknown format {shown(format)}; formats: {formats}", format=format)
         state = self.table.state()
