@@ -15,6 +15,7 @@ from lakebed.upkeep.migration.foreign_table import SourceLocation
 from lakebed.upkeep.migration.run import SYSTEMS, Selection
 from tests import pages
 from tests.interop import foreign_tables as foreign
+from tests.soaked import each_once
 
 deltalake = pytest.importorskip("deltalake")
 Config = pytest.importorskip("pyiceberg.utils.config").Config
@@ -114,8 +115,7 @@ def write_one(system, folder):
     return folder / "source"
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-@pytest.mark.parametrize("first", [(), ("--job-id", "first")], ids=["without a job id", "with one"])
+@each_once(system=SYSTEMS, first=[(), ("--job-id", "first")])
 def test_a_version_is_added_once_however_it_is_spelled_with_job_ids_and_without(run, tmp_path, system, first):
     source = write_one(system, tmp_path)
     words = ("--from", system, "--key", KEYS[system])

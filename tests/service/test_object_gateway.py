@@ -63,9 +63,15 @@ def gateway(lake, *options: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
         process.communicate()
 
 
-def run(lake, *words):
-    command = [sys.executable, "-m", "lakebed.cli", "--instance", lake.url, *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+@pytest.fixture
+def run(lake, capsys):
+    """The exit code and the output of a command in this process."""
+
+    def ran(*words):
+        capsys.readouterr()
+        return main(["--instance", lake.url, *words]), capsys.readouterr().out
+
+    return ran
 
 
 def client_of(url, key_id, secret, **options):
@@ -99,13 +105,13 @@ def test_the_examples_of_the_page_read_the_table(lake):
     assert names["arrow"].sort_by("tail").to_pylist() == [row for row in expected if row["delay"] > 2]
 
 
-def test_a_bucket_alone_with_keys_of_the_command_line(lake):
-    everything = json.loads(run(lake, "--json", "access-key", "create", "ann", "--role", "read").stdout)
+def test_a_bucket_alone_with_keys_of_the_command_line(lake, run):
+    everything = json.loads(run("--json", "access-key", "create", "ann", "--role", "read")[1])
     words = ["access-key", "create", "bob", "--role", "read", "--table", "flights"]
-    tagged = json.loads(run(lake, "--json", *words, "--at", "audited").stdout)
-    prefixed = json.loads(run(lake, "--json", *words, "--starts-with", "LH", "--expires", "1h").stdout)
+    tagged = json.loads(run("--json", *words, "--at", "audited")[1])
+    prefixed = json.loads(run("--json", *words, "--starts-with", "LH", "--expires", "1h")[1])
     assert (tagged["version"], prefixed["keys"]) == (lake["flights"].tags()["audited"], "--starts-with LH")
-    listed = run(lake, "access-key", "list").stdout
+    listed = run("access-key", "list")[1]
     assert all(one["id"] in listed and one["secret"] not in listed for one in (everything, tagged, prefixed))
     flights = lake["flights"]
     flights.write(pa.table({"tail": ["Z"], "delay": [9]}))
@@ -115,8 +121,8 @@ def test_a_bucket_alone_with_keys_of_the_command_line(lake):
         assert read(clients[1], "flights/") == (tagged["version"], flights.at("audited").scan().read_all().to_pylist())
         prefix = flights.scan(KeyRange.starts_with("LH")).read_all().to_pylist()
         assert read(clients[2], "flights/") == (flights.version, prefix)
-        assert run(lake, "access-key", "drop", everything["id"]).returncode == 0
-        assert run(lake, "access-key", "drop", everything["id"]).returncode != 0
+        assert run("access-key", "drop", everything["id"])[0] == 0
+        assert run("access-key", "drop", everything["id"])[0] != 0
         with pytest.raises(ClientError, match="SignatureDoesNotMatch"):
             client_of(url, tagged["id"], everything["secret"]).list_buckets()
     assert process.returncode == 0

@@ -11,6 +11,7 @@ from lakebed import Schema, clock
 from lakebed.errors import SchemaMismatchError
 from lakebed.model.members import UnknownMemberError, check_members
 from lakebed.write import input_files
+from tests.soaked import each_once
 
 POINT = pa.struct([("x", pa.int64()), ("y", pa.int64())])
 KINDS = {
@@ -68,9 +69,7 @@ def as_columns(_tmp_path, given):
     return {name: [row[name] for row in given] for name in ("k", "v")}
 
 
-@pytest.mark.parametrize("growth", ["refuse", "add"])
-@pytest.mark.parametrize("way", [as_lines, as_array, as_dicts, as_generator, as_columns])
-@pytest.mark.parametrize("path", KINDS)
+@each_once(growth=["refuse", "add"], way=[as_lines, as_array, as_dicts, as_generator, as_columns], path=KINDS)
 def test_an_unknown_member_is_refused_with_its_row_and_its_path(tmp_path, path, way, growth):
     table = new_table(Schema({"k": "int64"}, values={"v": KINDS[path]}))
     table.set(schema_growth=growth)

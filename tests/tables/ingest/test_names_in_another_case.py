@@ -10,6 +10,7 @@ import lakebed
 from lakebed import Schema, SchemaMismatchError, clock
 from lakebed.errors import Code
 from lakebed.model.checks import near_names
+from tests.soaked import each_once
 
 
 @pytest.fixture
@@ -44,9 +45,12 @@ def as_dicts(_path, row):
 WAYS = [as_csv, as_json, as_parquet, as_arrow, as_dicts]
 
 
-@pytest.mark.parametrize("how", [{}, {"ignore_extra": True}, {"growth": "add"}, {"partial": True}], ids=str)
-@pytest.mark.parametrize("names", [("NAME", "name"), ("Name", "name"), ("GRÖSSE", "Größe")])
-@pytest.mark.parametrize("way", WAYS)
+@each_once(
+    str,
+    how=[{}, {"ignore_extra": True}, {"growth": "add"}, {"partial": True}],
+    names=[("NAME", "name"), ("Name", "name"), ("GRÖSSE", "Größe")],
+    way=WAYS,
+)
 def test_a_name_in_another_case_is_refused_and_the_field_is_named(table, tmp_path, way, names, how):
     column, field = names
     if "growth" in how:

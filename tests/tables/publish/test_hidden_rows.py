@@ -15,7 +15,7 @@ from msgspec import structs
 pytest.importorskip("pyiceberg")
 
 import lakebed
-from lakebed import AgeOff, Aggregate, First, InProcess, KeepAll, KeyRange, Latest, Pipeline, Schema, SetFilter
+from lakebed import AgeOff, Aggregate, First, KeepAll, KeyRange, Latest, Pipeline, Schema, SetFilter
 from lakebed.errors import Code, RejectedError
 from lakebed.files.parquet.bloom_filters import HashedKeys
 from lakebed.model.files import data_name
@@ -201,7 +201,7 @@ def test_files_without_page_indexes_are_read_by_row_groups(tmp_path):
     table = made(lake, KeepAll())
     rows = pa.table({"k": list("abcdef"), "at": [0] * 6, "v": range(6)}, table.schema.arrow)
     pq.write_table(rows, tmp_path / "in.parquet", row_group_size=2, write_page_index=False)
-    with Pipeline(lake, launcher=InProcess(workers=1)) as pipeline:
+    with Pipeline(lake, launcher="this-thread") as pipeline:
         pipeline.attach("t", str(tmp_path / "in.parquet"))
     seen = follow(table, [lambda: table.remove(KeyRange("b", "c")), lambda: table.alter(SetFilter("v < 4"))])
     assert seen == [["aBcdef"], ["aBcdEF"]]

@@ -30,7 +30,7 @@ def table(lake: lakebed.Instance, request: pytest.FixtureRequest) -> lakebed.Tab
 
 
 def compact(lake: lakebed.Instance) -> None:
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         pipeline.compact("t", strategy="full")
 
 
@@ -153,7 +153,7 @@ def test_a_publisher_whose_files_were_collected_meanwhile_publishes_the_next_ver
 
 def test_an_erasure_report_counts_manifests_with_bounds(lake: lakebed.Instance, table: lakebed.Table) -> None:
     table.write(rows(0, 10))
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         before = pipeline.erase_report("t", where="k = 3").not_searched
         publish(table)
         after = pipeline.erase_report("t", where="k = 3").not_searched

@@ -78,7 +78,7 @@ def test_a_table_that_cannot_be_published_says_why(tmp_path: Path) -> None:
         assert found is not None
         assert "compact" in str(found.publication_error)
         assert found.published_lag == found.version
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         with pytest.raises(lakebed.RejectedError, match="compact"):
             pipeline.publish("t")
         report = pipeline.publish("t", compact=True)
@@ -94,7 +94,7 @@ def test_a_call_publishes_unless_that_is_paused(tmp_path: Path) -> None:
     table.write(rows(0, 10))
     assert "publication: other engines read no version yet" in next_steps(lakebed.status(lake).tables[1])
     lake.pause("t", "publication")
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         assert pipeline.maintain("t").others == ()
         assert published(table) == 0
         lake.resume("t", "publication")
@@ -112,7 +112,7 @@ def test_a_call_publishes_unless_that_is_paused(tmp_path: Path) -> None:
 def test_a_call_leaves_a_version_that_cannot_be_published_to_a_later_one(tmp_path: Path) -> None:
     lake = lake_that_waits_for_a_compaction(tmp_path)
     table = lake.table("t")
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         (report,) = pipeline.maintain("t").others
         assert "not published" in report.summary
         assert report.refused.code is Code.ROWS_NOT_MERGED
@@ -156,7 +156,7 @@ def test_an_index_is_not_published(tmp_path: Path) -> None:
     table = lake.create_table("t", SCHEMA)
     table.write(rows(0, 10))
     index = lake.create_index("i", table="t", on=["v"])
-    with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+    with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
         pipeline.refresh("i")
         assert pipeline.maintain("i").others == ()
         assert [one.name for one in lakebed.status(lake).tables if one.published is not None] == ["t"]
@@ -174,6 +174,6 @@ def test_a_publication_that_fails_is_tried_again_within_its_period(tmp_path: Pat
     periods = {**default_periods(), "publication": 3600.0}
     with Service(lake, limits=ServiceLimits(periods=periods)) as service:
         wait_for(lambda: service.status().table("t").publication_error)  # type: ignore[union-attr]
-        with lakebed.Pipeline(lake, launcher=lakebed.InProcess()) as pipeline:
+        with lakebed.Pipeline(lake, launcher="this-thread") as pipeline:
             pipeline.compact("t", strategy="full")
         wait_for(lambda: published(table) == table.version)

@@ -86,7 +86,7 @@ def new_table(folder: Path, schema: lakebed.Schema, **options: Any) -> lakebed.T
 
 
 def pipeline_of(folder: Path) -> lakebed.Pipeline:
-    return lakebed.Pipeline(lakebed.open(str(folder / "lake")), launcher=lakebed.InProcess(workers=1))
+    return lakebed.Pipeline(lakebed.open(str(folder / "lake")), launcher="this-thread")
 
 
 PUBLISHED = {"settings": {"publish": "iceberg"}}

@@ -16,6 +16,7 @@ from lakebed.files.parquet.open_files import copies_folder
 from lakebed.model.files import DataFile
 from lakebed.model.keys import ALL_KEYS
 from lakebed.read.rows.plan import PartitionQuery, QueryPlan, divided
+from tests.soaked import few
 
 SCHEMA = Schema({"k": "int64"}, values={"v": "int64", "s": "string"})
 
@@ -65,7 +66,7 @@ def test_sql_reads_merged_rows(table, lake):
     assert least == [row["k"] for row in merged if row["v"] == 3 and row["k"] % 2 == 0]
 
 
-@pytest.mark.parametrize("where", ["k IS NOT NULL", "k = k", "v < 0 OR k IS NOT NULL", "NOT (k IS NULL)"])
+@pytest.mark.parametrize("where", few(["k IS NOT NULL", "k = k", "v < 0 OR k IS NOT NULL", "NOT (k IS NULL)"], 2))
 def test_a_statement_may_ask_whether_a_key_is_null(table, lake, where):
     """The copy of merged rows has nulls for columns that a statement does not read."""
     assert lake.sql(f"SELECT v FROM t WHERE {where}").read_all().num_rows == 400

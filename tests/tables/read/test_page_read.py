@@ -11,6 +11,7 @@ from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.keys import ALL_KEYS, EncodedRange, successor
 from lakebed.read.rows.reader import Reader
 from lakebed.storage import LocalStorage
+from tests.soaked import each_once
 from tests.tables.read.cases import TABLE, one_partition, stored
 
 NUMBERS = Schema({"k": "int64"}, values={"v": "int64"})
@@ -38,10 +39,9 @@ def scanned(reader, plan, limit):
     return [tuple(row.values()) for row in rows.to_pylist()], statistics
 
 
-@pytest.mark.parametrize("limit", [1, 7, 60, 100, 500, 6_000])
-@pytest.mark.parametrize(
-    "keys_of",
-    [
+@each_once(
+    limit=[1, 7, 60, 100, 500, 6_000],
+    keys_of=[
         lambda number: range(number, 12_000, 24),
         lambda number: range(0, 5_000, 10),
         # The largest file has its rows before the others', or far behind; or all are alone.

@@ -13,6 +13,7 @@ from lakebed.engine.complexity import TEXT_MAX
 from lakebed.errors import Code, ContentionError, Error, UsageError
 from lakebed.testing.faults import Meanwhile
 from tests.raising import raises
+from tests.soaked import each_once
 from tests.tables.retention.cases import Killed, Mortal, through
 
 
@@ -200,9 +201,7 @@ def test_a_commit_id_does_a_statement_once(lake, statement):
     assert {name: rows(lake, f"SELECT * FROM {name} ORDER BY k") for name in lake.tables()} == before
 
 
-@pytest.mark.parametrize("statement", CALLS.values(), ids=CALLS)
-@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("change", range(1, 6))
+@each_once(statement=CALLS.values(), after=[False, True], change=range(1, 6))
 def test_a_statement_that_was_killed_and_is_repeated_takes_effect_once(lake, statement, change, after):
     def states():
         return {name: rows(lake, f"SELECT * FROM {name} ORDER BY k") for name in lake.tables()}
