@@ -16,7 +16,6 @@ from lakebed.errors import Code, ContentionError, Error, RejectedError, SchemaMi
 from lakebed.model.settings import Strategy
 from lakebed.table import deletion
 from lakebed.testing.faults import Meanwhile
-from tests.soaked import each_once
 from tests.tables.compaction.test_merging import compacted
 from tests.tables.retention.cases import Killed, Mortal, on
 
@@ -296,15 +295,17 @@ def test_a_late_row_below_a_delete_by_sort_key_stays_hidden():
     assert held(table) == [(1, 6, 3, "new")]
 
 
-@each_once(
-    after=[False, True],
-    change=[1, 2],
-    call=[
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("change", [1, 2])
+@pytest.mark.parametrize(
+    "call",
+    [
         lambda table: table.write(rows((1, 0, 9, "w"), (3, 0, 3, "n")), commit_id="c"),
         lambda table: table.write(rows((1, 0, "p"), names=["k", "at", "b"]), partial=True, commit_id="c"),
         lambda table: table.delete([1], commit_id="c"),
         lambda table: table.delete(where="a = 1", commit_id="c"),
     ],
+    ids=["upsert", "partial", "delete", "where"],
 )
 def test_a_call_that_was_killed_and_is_repeated_takes_effect_once(call, change, after):
     """Another row of the key is written in between: the repeat must not hide it, if the first was committed."""

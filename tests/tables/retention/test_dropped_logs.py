@@ -10,7 +10,6 @@ from lakebed.testing.faults import Meanwhile
 from lakebed.upkeep.retention.orphans import delete_dropped
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
-from tests.soaked import each_once
 from tests.tables.retention.cases import AT_ONCE, SCHEMA, Killed, Mortal, letters, on, rows
 from tests.tables.retention.test_dropped import through
 
@@ -118,7 +117,8 @@ def test_a_collector_that_dies_at_any_change_is_followed_by_one_that_ends_it(ins
     refused(gone)
 
 
-@each_once(call=range(1, 6), operation=["create", "get", "delete", "list"])
+@pytest.mark.parametrize("call", range(1, 6))
+@pytest.mark.parametrize("operation", ["create", "get", "delete", "list"])
 def test_processes_that_begin_at_any_call_of_a_collector_are_refused(instance, gone, operation, call):
     begun = []
 
