@@ -35,6 +35,7 @@ from tests.cluster.conftest import (
     wait_for,
 )
 from tests.s3.conftest import S3Request
+from tests.soaked import few
 
 SCHEMA = lakebed.Schema({"k": "string"}, {}, {"n": "int64"})
 SETTINGS = {"file_bytes": 16_384, "row_group_rows": 1000, "orphan_age_s": 0}
@@ -231,7 +232,7 @@ CLUSTER_MODE = ("--deploy-mode", "cluster", "--class", "org.apache.spark.deploy.
 """A standalone cluster takes no Python application in cluster mode; it takes the class that runs one."""
 
 
-@pytest.mark.parametrize("python", [True, False], ids=["python", "spark-submit"])
+@pytest.mark.parametrize("python", few([False, True], 1), ids=["spark-submit", "python"])
 def test_a_submitted_command_that_is_terminated_reports_it(  # noqa: PLR0917
     cluster: Cluster, store: Store, table: lakebed.Table, gate: type[Gate], tmp_path: Path, python: bool
 ) -> None:
