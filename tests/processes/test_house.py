@@ -357,7 +357,6 @@ CIRCLE_MODULES_MAX = 2
 """Two modules that name each other can be read as one; a longer circle has to be read whole."""
 
 
-# Circles that remain: the modules, and why.
 def circles(graph: dict[str, set[str]]) -> set[frozenset[str]]:
     """Return the groups of modules of which each imports, directly or not, all others of the group."""
     reached = {name: set(found) for name, found in graph.items()}
