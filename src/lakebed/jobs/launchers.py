@@ -13,16 +13,19 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from lakebed.errors import Code
 from lakebed.jobs.executor import Launcher
 from lakebed.jobs.this_thread import ThisThread
 from lakebed.jobs.worker_pool import InProcess
-from lakebed.model.checks import check_method
+from lakebed.model.checks import check_method, shown
 
 SPARK = "lakebed.spark.spark_executor"
 
 _LOG = logging.getLogger("lakebed.jobs")
 
 _IN_PROCESS = re.compile(r"in-process(?:\[(\d{1,9})\])?")
+_OF_SPARK = re.compile(r"yarn|local(-cluster)?(\[[^]]*\])?|[a-z][a-z0-9]*://.+")
+"""Masters of Spark, also of a cluster manager that it has as a plug-in, and servers of Spark Connect."""
 
 
 def launcher_of(given: Launcher | str | None, session: Any = None) -> Launcher:
@@ -45,6 +48,11 @@ def launcher_of(given: Launcher | str | None, session: Any = None) -> Launcher:
         return ThisThread()
     if within := _IN_PROCESS.fullmatch(given):
         return InProcess(None if within[1] is None else int(within[1]))
+    if _OF_SPARK.fullmatch(given) is None:
+        raise Code.ARGUMENT_INVALID(
+            f"launcher = {shown(given)}: give in-process, in-process[4], this-thread, a master of Spark such as "
+            "local[*], yarn or spark://host:7077, or sc://host:15002 for Spark Connect"
+        )
     return _spark("launcher_of", given)
 
 

@@ -8,10 +8,12 @@ import pytest
 import lakebed
 import lakebed.spark
 from lakebed import InProcess, Pipeline, UsageError
+from lakebed.errors import Code
 from lakebed.jobs.launchers import launcher_of
 from lakebed.jobs.this_thread import ThisThread
 from lakebed.spark import Local, Remote
 from lakebed.spark.session import start_session
+from tests.raising import raises
 
 
 def test_a_text_is_a_master_or_a_connect_server() -> None:
@@ -19,6 +21,14 @@ def test_a_text_is_a_master_or_a_connect_server() -> None:
     assert launcher_of("spark://host:7077") == Local("spark://host:7077")
     assert launcher_of("sc://host:15002") == Remote("sc://host:15002")
     assert launcher_of(Local("yarn")) == Local("yarn")
+    for master in ("yarn", "local", "local[*]", "local[*,4]", "local-cluster[2,1,1024]", "k8s://https://host:6443"):
+        assert launcher_of(master) == Local(master)
+
+
+@pytest.mark.parametrize("text", ["spark", "inprocess", "in-process[]", "in-process[two]", "this thread", "local [2]", ""])
+def test_a_text_that_names_nothing_is_refused_before_it_is_used(lake, text):
+    with raises(Code.ARGUMENT_INVALID):
+        Pipeline(lake, launcher=text)
 
 
 def test_a_session_is_started_by_a_launcher_as_well():
