@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lakebed import Schema
-from lakebed.files.parquet.read_cache import ReadStatistics
-from lakebed.model.keys import ALL_KEYS
+from lakebed.files.parquet.footer import Fences
+from lakebed.files.parquet.read_cache import READ_CACHE, ReadStatistics
+from lakebed.model.keys import ALL_KEYS, EncodedRange
 from lakebed.read.rows import multi_get_batches
 from lakebed.read.rows.multi_get import PartKeys
-from lakebed.read.rows.multi_get_batches import _Batch, read_keys
+from lakebed.read.rows.multi_get_batches import PAGE_KEYS, _Batch, _pages_around, read_keys
 from lakebed.read.rows.request import KeyList, ReadLimits, ReadRequest
 from tests.tables.read.cases import files_kept_in
 
@@ -87,6 +91,32 @@ def test_among_files_that_overlap_only_those_with_a_key_are_read(lake):
     assert found.column("k").to_pylist() == list(keys)
     assert len(statistics.files) <= 2
     assert statistics.pages <= 3 * 12
+
+
+def test_neighbours_are_found_without_the_filters_which_are_kept_once_others_read_them(lake):
+    table = lake.create_table("near", SCHEMA, settings={"page_rows": 500})
+    for first in range(4):
+        table.write(rows(range(first, 20_000, 4), 20_000 * first))
+    filters = READ_CACHE.stats().filters.entries
+    for count in (2 * PAGE_KEYS, PAGE_KEYS - 1):
+        keys = range(2_100, 2_100 + count)
+        found, statistics = asked(table, keys)
+        assert found.column("k").to_pylist() == list(keys)
+        assert (READ_CACHE.stats().filters.entries == filters) == (count >= PAGE_KEYS)
+    assert statistics.size_bytes > 0
+    assert asked(table, keys)[1].size_bytes == 0
+
+
+@given(st.lists(st.tuples(st.binary(max_size=2), st.binary(max_size=2)), min_size=1), st.sets(st.binary(max_size=2)))
+def test_the_pages_of_many_keys_are_those_of_each(bounds, found):
+    """Also of bounds that overlap, and of keys that no page may have."""
+    fences = Fences.of([EncodedRange(min(pair), max(pair)) for pair in sorted(map(sorted, bounds))])
+    keys = sorted(found)
+    for indices in (np.arange(len(keys)), np.arange(0, len(keys), 3), np.arange(len(keys))[-1:]):
+        if len(indices):
+            low, high = _pages_around(fences, keys, indices)
+            each = [fences.around(keys[index]) for index in indices]
+            assert list(zip(low.tolist(), high.tolist(), strict=True)) == each
 
 
 def test_files_of_one_run_are_not_asked_as_if_they_overlapped(lake):

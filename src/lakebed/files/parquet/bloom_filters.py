@@ -8,7 +8,7 @@ section 7). The engine could probe filters as well, but reads a whole filter, up
 Core types: :class:`HashedKey` is one key, or the beginning of one. It probes one file in place, or, for files that
 overlap, all filters of an :class:`Overlap` at once with NumPy. The first probe of a filter reads a single block,
 because a process may look up one key only; from the second probe on the whole filter is cached. :class:`HashedKeys` are
-many keys, probed at once.
+many keys, probed at once; a filter that they read whole is cached too.
 
 Rule: a probe may return true for an absent key, and never false for a present one. A filter of an unknown kind matches
 every key. Source: Parquet format, "Bloom Filter".
@@ -278,8 +278,10 @@ def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes) -> FilterBlo
         file.fetch_ahead(list(dict.fromkeys(byte_ranges)))
         read = {byte_range: file.read(byte_range) for byte_range in dict.fromkeys(byte_ranges)}
         return np.frombuffer(b"".join([read[byte_range] for byte_range in byte_ranges]), np.uint32).reshape(-1, 8)
-    whole = np.frombuffer(file.read((begin, size)) if data is None else data, np.uint32)
-    blocks: FilterBlocks = whole.reshape(-1, 8)[numbers]
+    if data is None:
+        data = file.read((begin, size))
+        file.cache.keep(CacheKind.FILTERS, (file.name, offset), data, size)
+    blocks: FilterBlocks = np.frombuffer(data, np.uint32).reshape(-1, 8)[numbers]
     return blocks
 
 

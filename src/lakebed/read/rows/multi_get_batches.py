@@ -33,10 +33,10 @@ from lakebed.files.parquet.page_decoder import Columns, RowSlice, read_rows, row
 from lakebed.files.parquet.pages import PagedFile, Spans
 from lakebed.files.parquet.read_cache import ReadStatistics
 from lakebed.model.arrays import booleans, empty_table, integers, of_binary, of_integers, plain
-from lakebed.model.keys import comparable
+from lakebed.model.keys import EncodedRange, comparable, successor
 
 if TYPE_CHECKING:
-    from lakebed.files.parquet.footer import RowGroup
+    from lakebed.files.parquet.footer import Fences, RowGroup
     from lakebed.files.parquet.open_files import OpenFile, OpenFiles
     from lakebed.model.arrays import Integers
     from lakebed.model.schema import Field, Schema
@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 """The size of a batch of wide rows, in bytes of stored pages."""
+
+PAGE_KEYS = 256
+"""To ask the filter about this many keys takes about as long as to read a page that has none of them."""
 
 
 def read_keys(
@@ -111,8 +114,9 @@ def _decoded(batches: Iterator[_Batch]) -> Iterator[tuple[pa.Table, ReadStatisti
 class _Probe:
     """Some keys in one row group: their indices, and for each the pages ``[low, high)`` that may hold it.
 
-    ``firsts`` has the first row of each page, and the end of the last; a row group that is read whole counts as one
-    page. ``filtered`` is true if a filter has confirmed the keys. Rows of keys outside the ``part`` are not live there.
+    ``pages`` has those of all keys, ascending. ``firsts`` has the first row of each page, and the end of the last; a
+    row group that is read whole counts as one page. ``filtered`` is true if a filter has confirmed the keys. Rows of
+    keys outside the ``part`` are not live there.
     """
 
     part: PartKeys
@@ -121,6 +125,7 @@ class _Probe:
     indices: Integers
     low: Integers
     high: Integers
+    pages: Integers
     firsts: Integers
     filtered: bool
 
@@ -130,24 +135,28 @@ class _Probe:
             search.paged(self.opened, statistics), self.position, self.opened.footer.groups[self.position], rows
         )
 
-    def pages(self) -> Integers:
-        """Return the pages of all keys, ascending."""
-        pages: Integers = np.unique(Spans(self.low, self.high).every())
-        return pages
-
     def pieces(self, rows_max: int) -> Iterator[tuple[_Probe, int]]:
         """Split the probe into pieces of about ``rows_max`` rows that share no page; each with its number of rows."""
-        pages = self.pages()
-        before = np.append(0, np.cumsum(self.firsts[pages + 1] - self.firsts[pages]))
+        before = np.append(0, np.cumsum(self.firsts[self.pages + 1] - self.firsts[self.pages]))
+        if before[-1] <= rows_max:
+            yield self, int(before[-1])
+            return
         fresh = np.append(np.flatnonzero(self.low[1:] >= self.high[:-1]) + 1, len(self.low))
-        starts = before[np.append(np.searchsorted(pages, self.low[fresh[:-1]]), len(pages))]
-        begin = passed = 0
+        pages = np.append(np.searchsorted(self.pages, self.low[fresh[:-1]]), len(self.pages))
+        starts = before[pages]
+        begin = first = passed = 0
         while begin < len(self.low):
             last = min(int(np.searchsorted(starts, passed + rows_max)), len(fresh) - 1)
-            end, reached = int(fresh[last]), int(starts[last])
-            piece = replace(self, indices=self.indices[begin:end], low=self.low[begin:end], high=self.high[begin:end])
+            end, page, reached = int(fresh[last]), int(pages[last]), int(starts[last])
+            piece = replace(
+                self,
+                indices=self.indices[begin:end],
+                low=self.low[begin:end],
+                high=self.high[begin:end],
+                pages=self.pages[first:page],
+            )
             yield piece, reached - passed
-            begin, passed = end, reached
+            begin, first, passed = end, page, reached
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,16 +171,16 @@ class _Candidate:
     def probe(self, search: _Search) -> tuple[_Probe | None, ReadStatistics]:
         """Assign the keys to pages; None if no page may have any. Also returns the statistics. For any thread."""
         group, statistics = self.opened.footer.groups[self.position], ReadStatistics()
-        indices = np.array(self.key_indices)
+        keys, indices = search.keys.encoded, np.arange(self.key_indices.start, self.key_indices.stop)
         if not self.opened.footer.paged:
             low = np.zeros(len(indices), np.int64)
-            whole = np.array([0, group.rows])
+            pages, whole = np.zeros(1, np.int64), np.array([0, group.rows])
             return _Probe(
-                self.part, self.opened, self.position, indices, low, low + 1, whole, filtered=False
+                self.part, self.opened, self.position, indices, low, low + 1, pages, whole, filtered=False
             ), statistics
         may_be_in = None
         with search.paged(self.opened, statistics) as file:
-            if self._worth_filtering(file, group):
+            if self._worth_filtering(file, group, keys):
                 may_be_in = search.keys.hashed.may_be_in(file, group, self.key_indices)
             if may_be_in is not None:
                 indices = indices[may_be_in]
@@ -182,20 +191,44 @@ class _Candidate:
                 # Fetched here, because a batch fetches them one row group after another.
                 fields = (*search.schema.row_key, *search.fields)
                 file.pages(self.position, group, tuple(dict.fromkeys(field.id for field in fields)))
-        around = [key_pages.fences.around(search.keys.encoded[index]) for index in indices.tolist()]
-        low, high = np.array(around, np.int64).reshape(-1, 2).T
+        low, high = _pages_around(key_pages.fences, keys, indices)
         hits = low < high
         if not hits.any():
             return None, statistics
+        indices, low, high = indices[hits], low[hits], high[hits]
+        # Many keys may have the same pages.
+        fresh = np.flatnonzero(np.diff(high, prepend=-1))
+        pages = np.unique(Spans(low[fresh], high[fresh]).every())
         firsts = np.append(np.asarray(key_pages.first_rows, np.int64), group.rows)
-        return _Probe(
-            self.part, self.opened, self.position, indices[hits], low[hits], high[hits], firsts, may_be_in is not None
-        ), statistics
+        filtered = may_be_in is not None
+        return _Probe(self.part, self.opened, self.position, indices, low, high, pages, firsts, filtered), statistics
 
-    def _worth_filtering(self, file: PagedFile, group: RowGroup) -> bool:
-        # With more keys than rows every page matches. For a single file on a store, the filter costs the same round
-        # trip as the page.
-        return len(self.key_indices) <= group.rows and (len(self.part.files) > 1 or not file.is_remote)
+    def _worth_filtering(self, file: PagedFile, group: RowGroup, keys: Sequence[bytes]) -> bool:
+        if len(self.part.files) == 1 and file.is_remote:
+            # The filter costs the same round trip as the page.
+            return False
+        count = len(self.key_indices)
+        if count < PAGE_KEYS:
+            return True
+        fences = file.key_pages(self.position, group).fences
+        reached = fences.reaching(EncodedRange(keys[self.key_indices[0]], successor(keys[self.key_indices[-1]])))
+        return count < PAGE_KEYS * len(reached)
+
+
+def _pages_around(fences: Fences, keys: Sequence[bytes], indices: Integers) -> tuple[Integers, Integers]:
+    """Return for each key of some ascending indices the pages ``[low, high)`` that may hold it."""
+    begin, last = int(indices[0]), int(indices[-1])
+    first, end = fences.around(keys[begin])[0], fences.around(keys[last])[1]
+    if end - first < len(indices):
+        # The pages are fewer than the keys, so their bounds are searched among the keys.
+        low, high = (
+            first + np.searchsorted([bisect_left(keys, bound, begin, last + 1) for bound in bounds], indices, "right")
+            for bounds in (fences.ends[first:end], fences.starts[first:end])
+        )
+        return low, high
+    around = [fences.around(keys[index]) for index in indices.tolist()]
+    low, high = np.array(around, np.int64).T
+    return low, high
 
 
 def _probes(parts: Sequence[PartKeys], opened: Mapping[str, OpenFile], search: _Search) -> Iterator[_Probe]:
@@ -267,7 +300,7 @@ class _Batch:
         schema, fields = self.search.schema, self.search.fields
         slices, certain = [], True
         for probe in self.probes:
-            pages = probe.pages()
+            pages = probe.pages
             slices.append(probe.row_slice(Spans(probe.firsts[pages], probe.firsts[pages + 1]), self.search, statistics))
             certain = certain and (probe.filtered or probe.opened.path is None or len(probe.indices) >= len(pages))
         indices = np.empty(0, np.int64)
