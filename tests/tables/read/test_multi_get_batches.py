@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakebed import Schema
+from lakebed import KeepAll, KeyRange, Latest, Schema
 from lakebed.files.parquet.footer import Fences
 from lakebed.files.parquet.read_cache import READ_CACHE, ReadStatistics
 from lakebed.model.keys import ALL_KEYS, EncodedRange
@@ -93,8 +93,28 @@ def test_among_files_that_overlap_only_those_with_a_key_are_read(lake):
     assert statistics.pages <= 3 * 12
 
 
-def test_neighbours_are_found_without_the_filters_which_are_kept_once_others_read_them(lake):
+@pytest.mark.parametrize("merge", [KeepAll(), Latest()])
+@pytest.mark.parametrize("columns", [SCHEMA.names, ("v",), ("v", "v")])
+def test_neighbours_are_read_as_their_range(lake, bunched, merge, columns):
+    """Some of the rows of the range have none of the keys, and some keys have no row, or a row in several files."""
+    table = lake.create_table("near", SCHEMA, settings={"page_rows": 500}, merge=merge)
+    for first in (0, 1, 2, 5):
+        table.write(rows(range(first, 20_000, 5), 20_000 * first))
+    keys = range(2_100, 2_100 + 3 * PAGE_KEYS)
+    some = [key for key in keys if key % 7]
+    found, statistics = asked(table, some, columns)
+    assert not bunched
+    assert found.schema == table.schema.arrow_of(columns)
+    assert found.equals(table.scan(KeyRange(keys[0], keys[-1] + 1), where="k % 7 <> 0", columns=columns).read_all())
+    assert statistics.pages <= len(SCHEMA.names) * 4 * 2
+    assert not statistics.engine
+
+
+@pytest.mark.parametrize("range_rows", [10_000, 1])
+def test_filters_are_not_read_for_neighbours_and_are_kept_once_they_are(lake, range_rows):
+    """Also of neighbours with more rows than are read as a range."""
     table = lake.create_table("near", SCHEMA, settings={"page_rows": 500})
+    table.reader.limits = ReadLimits(page_rows=range_rows)
     for first in range(4):
         table.write(rows(range(first, 20_000, 4), 20_000 * first))
     filters = READ_CACHE.stats().filters.entries

@@ -6,6 +6,9 @@ files are gathered until they are enough for a batch. A batch is read at once (b
 page at most once, ten keys in ten row groups are one batch, and few decoded rows are held at a time. Small batches are
 also fast, because they reuse memory that need not be cleared again.
 
+If many keys share each page, as neighbours do, all of that is more work than to read their range: :func:`dense_range`
+finds out, and :func:`only_keys` leaves the rows of the keys.
+
 Row groups without a page index, or with nested columns, are read whole, each as a batch; their files are local, or
 copied. Page indexes of a file on a store are fetched concurrently, and so are the pages of a batch.
 
@@ -71,6 +74,42 @@ def read_keys(
         numbers = [str(number) for number in range(len(by))]
         rows = rows.take(pc.sort_indices(pa.table(by, numbers), [(number, "ascending") for number in numbers]))
     return rows.remove_column(0)
+
+
+def dense_range(
+    parts: Sequence[PartKeys], opened: Sequence[OpenFile], request: ReadRequest, files: OpenFiles
+) -> EncodedRange | None:
+    """Return the range of the keys of a single part, if each page in it of its files is there for many keys; else None.
+
+    To read all rows of the range takes less time then than to assign each key to pages.
+    """
+    assert request.key_list is not None, "a multi-get has a list of keys"
+    keys, part = request.key_list.encoded, parts[0]
+    if len(parts) > 1 or part.last - part.first < PAGE_KEYS or any(each.path is None for each in opened):
+        return None
+    bounds = EncodedRange(keys[part.first], successor(keys[part.last - 1]))
+    for each in opened:
+        if not each.footer.paged:
+            return None
+        with PagedFile(each, request.schema, files, request.statistics) as file:
+            reached = [
+                file.key_pages(position, each.footer.groups[position]).fences.reaching(bounds)
+                for position in each.footer.fences.reaching(bounds)
+            ]
+        if part.last - part.first < PAGE_KEYS * sum(map(len, reached)):
+            return None
+    return bounds
+
+
+def only_keys(batches: Sequence[pa.RecordBatch], request: ReadRequest) -> pa.Table:
+    """Return the rows with a key of the request's key list, in their order; they have the requested columns."""
+    assert request.key_list is not None, "a multi-get has a list of keys"
+    schema, wanted = request.schema, of_binary(request.key_list.encoded)
+    kept = [
+        rows.filter(pc.is_in(schema.codec.encode_columns(rows.select(schema.row_key_names)), value_set=wanted))
+        for rows in batches
+    ]
+    return pa.Table.from_batches([rows.select(list(dict.fromkeys(request.names))) for rows in kept], request.arrow())
 
 
 def multi_get_fields(request: ReadRequest, *, sorted_rows: bool) -> list[Field]:

@@ -280,10 +280,16 @@ class Reader:
         return pa.concat_tables(tables)
 
     def _many(self, parts: Sequence[PartKeys], files: Sequence[DataFile], request: ReadRequest) -> pa.Table:
-        from lakebed.read.rows.multi_get_batches import multi_get_fields, read_keys
+        from lakebed.read.rows.multi_get_batches import dense_range, multi_get_fields, only_keys, read_keys
 
         schema = request.schema
         opened = self._files.open_all(files, schema)
+        keys = dense_range(parts, opened, request, self._files)
+        if keys is not None:
+            every = replace(request, keys=keys, names=tuple(dict.fromkeys((*schema.row_key_names, *request.names))))
+            batches = self._page_reader.read(opened, every)
+            if batches is not None:
+                return only_keys(batches, request)
         count = sum((part.last - part.first) * len(part.files) for part in parts)
         by_pages = count * request.limits.point_bytes < sum(
             each.file.size_bytes for each in opened if each.path is None
