@@ -12,11 +12,16 @@ from sales import KINDS, ROWS
 import lakebed
 
 CONFIG = """
+from datetime import timedelta
+
 SECRET_KEY = "0123456789abcdef0123456789abcdef"
 SQLALCHEMY_DATABASE_URI = "sqlite:///{folder}/superset.db"
 WTF_CSRF_ENABLED = False
 TALISMAN_ENABLED = False
 RATELIMIT_ENABLED = False
+# A loaded machine takes minutes for what takes seconds.
+SQLLAB_TIMEOUT = 600
+TEST_DATABASE_CONNECTION_TIMEOUT = timedelta(minutes=10)
 """
 
 
