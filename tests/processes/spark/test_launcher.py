@@ -25,7 +25,7 @@ def test_a_text_is_a_master_or_a_connect_server() -> None:
         assert launcher_of(master) == Local(master)
 
 
-@pytest.mark.parametrize("text", ["spark", "inprocess", "in-process[]", "in-process[two]", "this thread", "local [2]", ""])
+@pytest.mark.parametrize("text", ["spark", "inprocess", "in-process[]", "in-process[two]", "this thread", "local [2]"])
 def test_a_text_that_names_nothing_is_refused_before_it_is_used(lake, text):
     with raises(Code.ARGUMENT_INVALID):
         Pipeline(lake, launcher=text)
