@@ -216,7 +216,11 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by the folder they lie in, so that no file can forget to, and put the longest files first, in an order
     that all workers share.
+
+    Refuse ids that another worker would not have: xdist then runs no test at all.
     """
+    if others := [item.nodeid for item in items if " at 0x" in item.nodeid]:
+        raise pytest.UsageError(f"ids of tests with the address of an object, which each process has anew: {others[0]}")
     tests = Path(__file__).parent
     order = {name: number for number, name in enumerate(LONGEST_FIRST)}
     places: dict[Path, tuple[int, str]] = {}

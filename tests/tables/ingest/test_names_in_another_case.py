@@ -46,7 +46,7 @@ WAYS = [as_csv, as_json, as_parquet, as_arrow, as_dicts]
 
 
 @each_once(
-    str,
+    lambda value: getattr(value, "__name__", str(value)),
     how=[{}, {"ignore_extra": True}, {"growth": "add"}, {"partial": True}],
     names=[("NAME", "name"), ("Name", "name"), ("GRÖSSE", "Größe")],
     way=WAYS,
