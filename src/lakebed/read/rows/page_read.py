@@ -183,7 +183,10 @@ class PageReader:
         largest = max(files, key=lambda opened: opened.file.rows)
         share = largest.file.rows / sum(opened.file.rows for opened in files)
         reached = int(NEAR_TIMES * limit * share) + NEAR_ROWS
-        slices = list(self._slices([largest], replace(request, limit=reached))) if reached <= AT_ONCE_ROWS_MAX else []
+        if reached >= AT_ONCE_ROWS_MAX:
+            return None
+        # One more row than is reached: its key is where the range ends.
+        slices = list(self._slices([largest], replace(request, limit=reached + 1)))
         if not slices or sum(len(row_slice.rows) for row_slice in slices) > 2 * AT_ONCE_ROWS_MAX:
             return None
         codec = request.schema.codec
