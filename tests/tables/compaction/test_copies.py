@@ -196,6 +196,24 @@ def test_keys_with_rows_on_both_sides_of_a_border_are_neither_lost_nor_doubled(t
     assert table.verify(files=True, deep=True).findings == ()
 
 
+@pytest.mark.parametrize(
+    ("counts", "other", "copied"),
+    [({0: 1000, 1: 900, 2: 200, 5: 900}, 4, range(1)), ({0: 900, 2: 200, 3: 900, 4: 1000}, 1, range(2, 3))],
+    ids=["next", "previous"],
+)
+def test_a_row_group_that_shares_a_key_with_one_that_is_merged_is_merged_too(tmp_path, copies, counts, other, copied):
+    """Key 2 is in two groups, one of which has keys on both sides of the other run's."""
+    schema = lakebed.Schema({"k": "int64"}, {"at": "int64"}, VALUES)
+    table = lakebed.create(str(tmp_path / "lake")).create_table("t", schema, settings=SETTINGS)
+    runs = [[key for key, count in counts.items() for _ in range(count)], [other] * 1000]
+    for keys in runs:
+        table.write(rows_of(schema, lambda i, keys=keys: (keys[i],), range(len(keys))))
+    compacted(table, tmp_path)
+
+    assert copies == [copied]
+    assert table.scan(columns=["k"]).read_all()["k"].to_pylist() == sorted(runs[0] + runs[1])
+
+
 def merged_paths(tmp_path, *runs, kind="number"):
     table = table_of(tmp_path, kind, *runs)
     paths = [tmp_path / "lake" / url.split("/lake/")[1] for url in table.files().column("url").to_pylist()]

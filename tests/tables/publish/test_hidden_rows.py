@@ -49,7 +49,7 @@ def split(table, letter):
     table.commit(ProposeSplit({partitions.ids[partitions.position(key)]: (key,)}))
 
 
-def compact_all(table, meanwhile=None):
+def compact_all(table, meanwhile=None, strategy=Strategy.FULL):
     """Merge all files; take a step before the result is committed."""
 
     def run(tasks):
@@ -59,7 +59,7 @@ def compact_all(table, meanwhile=None):
             meanwhile()
         return done
 
-    compact(table, prepare(table, Strategy.FULL), run, cores=1)
+    compact(table, prepare(table, strategy), run, cores=1)
 
 
 def found(table, known=None):
@@ -176,6 +176,20 @@ def test_what_a_rewrite_erased_hides_nothing_any_more(memory_lake):
         lambda: table.restore(version=version),
     ]
     assert follow(table, steps) == [["A", "a"], ["A", "A", "a"], ["AB", "ab"]]
+
+
+@pytest.mark.parametrize("mode", [First(), Latest(by="sort_key")], ids=str)
+def test_what_older_files_hide_stays_hidden_in_a_compacted_file(memory_lake, mode):
+    """The first row counts, or the one with the greatest sort key: both are in the older file, which is larger."""
+    table = made(memory_lake, mode)
+    table.set(compaction_batch_runs=2)
+    write(table, "ab" + "".join(map(chr, range(0x4E00, 0x5000))), at=5)
+    steps = [
+        lambda: write(table, "bc", at=1),
+        lambda: write(table, "cd", at=1),
+        lambda: compact_all(table, strategy=Strategy.BASIC),
+    ]
+    assert [seen[1:] for seen in follow(table, steps)][::2] == [["Bc"], ["Bcd"]]
 
 
 def _restores_forgotten():

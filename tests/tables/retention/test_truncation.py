@@ -453,6 +453,21 @@ def test_a_round_that_dies_at_any_request_leaves_a_table_that_the_next_one_trunc
     assert len(table.log.retained.versions()) <= 3
 
 
+@pytest.mark.parametrize("table", ["memory"], indirect=True)
+def test_entries_that_a_round_left_when_it_died_are_deleted_by_the_next_one(table):
+    """Also where it has nothing more to truncate."""
+    collect_garbage(table)
+    table.write(rows(4))
+    faulty = FaultyStorage(table.storage, FaultPlan([Rule(Fault.FAIL_BEFORE, "delete", "*/log/*")]))
+    with pytest.raises(StorageError, match="injected"):
+        truncate(opened(table, faulty))
+    table.set(log_s=3600)
+    log_start = table.log.log_start()
+    assert min(entries(table)) <= log_start
+    truncate(opened(table))
+    assert (table.log.log_start(), min(entries(table))) == (log_start, log_start + 1)
+
+
 def test_a_writer_that_the_truncation_overtook_writes_after_it(table):
     """The entry before its own, whose time its own would have, is gone."""
     late = opened(table)

@@ -253,6 +253,17 @@ def test_a_planted_bug_is_found(memory_lake, table, variant, case):
         case(memory_lake, table)
 
 
+def test_a_table_that_keeps_all_rows_has_all_rows_of_a_key(memory_lake):
+    """Those with entries, and those of a file that the index lacks."""
+    table = memory_lake.create_table("t", SCHEMA)
+    memory_lake.create_index("by_a", table="t", on=["a"])
+    put(table, (1, 5, "x"), (1, 5, "y"), (1, 6, "z"))
+    fed(memory_lake, "by_a")
+    assert keys(table, a=5) == [1, 1]
+    put(table, (1, 5, "x"), (2, 5, "x"))
+    assert keys(table, a=5) == [1, 1, 1, 2]
+
+
 def test_values_that_no_read_takes_are_refused_with_the_remedy(memory_lake, table):
     put(table, (1, 5, "x"))
     for code, by in (
