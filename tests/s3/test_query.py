@@ -165,7 +165,7 @@ def test_many_keys_are_read_by_pages_or_out_of_copies(s3_server, table, point_by
     assert (len(data_requests(s3_server)) <= 4) == (point_bytes > 1)
 
 
-def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table):
+def test_of_many_keys_the_files_are_read_side_by_side_and_their_filters_once(s3_server, table):
     table.reader.limits = ReadLimits(point_bytes=1)
     keys = ["key-000100", "key-000101", "key-015000", "key-015001"]
     assert table.get_many(keys).num_rows == 4
@@ -173,8 +173,8 @@ def test_of_many_keys_the_files_are_asked_and_read_side_by_side(s3_server, table
     # Of pages that are not in memory yet.
     keys = ["key-005102", "key-005103", "key-018002", "key-018003"]
     assert table.get_many(keys).column("n").to_pylist() == [5_102, 5_103, 18_002, 18_003]
-    # Of each file the filter's head, two blocks of it, and the pages.
-    assert len(data_requests(s3_server)) == 6
+    # Of each file the pages: its filter was read whole before.
+    assert len(data_requests(s3_server)) == 2
     assert not begun.broken
 
 

@@ -44,7 +44,7 @@ lake = lakebed.create(url, exist_ok=True)
 if role == "first":
     # A master that is none is named, and Spark can be started after it.
     lake.create_table("none", lakebed.Schema({"k": "int64"}))
-    assert main(["--instance", url, "import", "none", sys.argv[3], "--master", "nonsense"]) == 2
+    assert main(["--instance", url, "import", "none", sys.argv[3], "--master", "nonsense://x"]) == 2
     assert lake.table("none").state().version == 1
     schema = lakebed.Schema({"k": "int64"}, values={"v": "string"})
     # Several tasks, of which two run at once.
@@ -168,9 +168,9 @@ def test_maintenance_and_queries_on_spark_outlive_a_jvm_and_a_service(tmp_path: 
             assert said[-1], (tmp_path / "first.log").read_text()
         assert said[:2] == ["cancelled", "the JVM died"]
         log = (tmp_path / "first.log").read_text()
-        assert "lakebed: Spark did not start at nonsense (" in log
+        assert "lakebed: Spark did not start at nonsense://x (" in log
         # Before that, one of Java.
-        assert "Exception in thread" not in log.partition("did not start at nonsense")[2]
+        assert "Exception in thread" not in log.partition("did not start at nonsense://x")[2]
         assert log.count("Starting Spark") == 2, log
     finally:
         # With its JVM and the workers of that: a machine that fails takes all of them.
