@@ -86,6 +86,21 @@ def test_old_manifests_are_deleted_and_those_of_listed_snapshots_are_not(
     assert counts[-1] <= counts[1] + 8
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_deletes_that_later_ones_took_in_are_deleted(lake: lakebed.Instance, kind: str) -> None:
+    table = lake.create_table("t", SCHEMA, settings={"publish": kind, "history_s": 0, "orphan_age_s": 0})
+    table.write(rows(0, 30))
+    for k in range(8):
+        table.remove(lakebed.KeyRange((2 * k,), (2 * k + 1,)))
+        publish(table)
+    before = [name for name in objects(table) if name.endswith((".parquet", ".puffin"))]
+    gc(lake)
+    left = [name for name in objects(table) if name.endswith((".parquet", ".puffin"))]
+    assert len(before) == 8
+    assert left == before[-1:]
+    assert [row["k"] for row in read(table)] == [*range(1, 16, 2), *range(16, 30)]
+
+
 def test_snapshots_of_the_history_stay_readable(lake: lakebed.Instance) -> None:
     table = lake.create_table("t", SCHEMA, settings={"publish": "iceberg"})
     for number in range(12):

@@ -6,13 +6,15 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lakebed import AddField, Count, DropField, KeyRange, WidenField
+from lakebed import AddField, Count, DropField, KeyRange, Schema, WidenField
 from lakebed.model.merge_modes import Aggregate, Custom, Latest
 from lakebed.model.row_kinds import RowKind
+from lakebed.read.rows import point_lookup
 from lakebed.read.rows.point_lookup import PointLookup
 from lakebed.read.rows.reader import Reader
 from tests.soaked import each_once
@@ -267,3 +269,11 @@ def test_a_partial_row_has_its_sort_key_in_every_way_to_read(way):
     table.arrive([Change("a", 0, {"a": None, "b": None}), Change("b", 3, {}, RowKind.PARTIAL)])
     with reading_by(table.table, way):
         assert table.table.scan().read_all().to_pylist() == table.rows()
+
+
+def test_a_get_among_many_files_finds_the_greatest_sort_key_in_the_oldest(memory_lake):
+    """By order of arrival the newest files, or the oldest, would be enough."""
+    table = memory_lake.create_table("t", Schema({"k": "int64"}, {"at": "int64"}), merge=Latest(by="sort_key"))
+    for at in (9, *range(2 * point_lookup.DECISIVE_FILES)):
+        table.write(pa.table({"k": [1], "at": [at]}))
+    assert table.get(1).to_pylist() == [{"k": 1, "at": 9}]
