@@ -312,6 +312,20 @@ def test_an_index_that_would_be_wrong_is_refused(memory_lake, table):
             table.alter(change)
 
 
+@pytest.mark.parametrize("names", [["k", "k"], ["a", "a"], ["k", "a", "k"], ["a", "k"], ["b"]])
+def test_columns_come_as_they_are_named_even_twice(memory_lake, names):
+    """Of one row, which is looked up, and of two."""
+    table = memory_lake.create_table(
+        "two", Schema({"k": "int64"}, values={"a": "int64", "b": "string"}), merge=Latest()
+    )
+    index = memory_lake.create_index("two_by_a", table="two", on=["a"])
+    table.write(pa.table({"k": [1, 2, 3], "a": [7, 8, 8], "b": ["x", "y", "z"]}))
+    feed_index(index, table)
+    for value in (7, 8):
+        found = table.get(by={"a": value}, columns=names)
+        assert found.equals(table.scan(where=f"a = {value}", columns=names).read_all())
+
+
 def test_a_field_that_is_renamed_is_found_by_its_new_name(memory_lake, table):
     put(table, (1, 5, "x"))
     table.alter(RenameField("a", "n"), AddField("a", "int32"))

@@ -305,7 +305,7 @@ class SecondKey(Struct, frozen=True):
         else:
             rows = self.reader.get_many(self.state, keys, needed)
         found: pa.Table = values.among(rows)
-        return found if len(needed) == len(names) else found.select(list(names))
+        return found if needed == names else found.select(list(names))
 
     def narrowed(self, values: Values, ranges: Sequence[EncodedRange]) -> Sequence[EncodedRange]:
         """Return the parts of the ranges in which rows may have the values; the ranges if that is not known."""
