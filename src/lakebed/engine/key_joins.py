@@ -36,8 +36,8 @@ def _beside_keys(rows: DataFrame, keys: pa.Table, how: str) -> DataFrame:
     columns = [keys.column(name).combine_chunks().cast(types[name]) for name in names]
     renamed = _renamed(rows, keys)
     # The session registers the keys as a table, and would keep them for as long as it lives: so it is one of its own.
-    # The plan has its options, and is to have one partition: rows are in order, and the engine waits for all partitions
-    # of a join before it gives rows of one.
+    # A plan takes the options of the session of its left side. It is to have one partition: its rows are in order, and
+    # the engine gives no row of one partition of a join before the others run.
     left = SessionContext(scan_options()).from_arrow(pa.table(columns, renamed))
     return left.join(rows, left_on=renamed, right_on=list(names), how=how)  # type: ignore[call-overload,no-any-return]
 

@@ -166,13 +166,11 @@ def read_footer(footer: bytes, schema: Schema, url: str, size_bytes: int | None 
         if listed is not None and size_bytes is not None and not listed.fits(size_bytes, len(footer)):
             # Another program wrote this file, and copied the metadata of the file that it read.
             listed, metadata_pairs = None, {}
-        groups = [_row_group(group, leaves, schema) for group in metadata[4]]
-        filtered, byte_ranges = _key_filters(metadata_pairs, schema)
-        if filtered:
-            groups = [
-                replace(group, key_filter=byte_range, filtered=filtered)
-                for group, byte_range in zip(groups, byte_ranges, strict=True)
-            ]
+        filtered, filters = _key_filters(metadata_pairs, schema)
+        groups = [
+            _row_group(group, leaves, schema, filtered, byte_range)
+            for group, byte_range in zip(metadata[4], filters or [None] * len(metadata[4]), strict=True)
+        ]
         indexes = _indexes(metadata[4])
         return Footer.of(groups, names, schema, indexes, None if size_bytes is None else listed)
     except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
@@ -202,7 +200,7 @@ def _columns_with_leaves(
         yield element, [None] * parts
 
 
-def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> tuple[int, list[tuple[int, int]]]:
+def _key_filters(metadata_pairs: Mapping[bytes, bytes], schema: Schema) -> tuple[int, list[tuple[int, int] | None]]:
     """Return how many first fields of the row key filters are over, 0 without any, and their byte ranges by row group.
 
     An attached file may come from a table whose keys are of other fields: its filters are none.
@@ -238,6 +236,8 @@ def _row_group(
     group: dict[int, Any],
     leaves: Sequence[tuple[int, dict[int, Any] | None]],
     schema: Schema,
+    filtered: int,
+    key_filter: tuple[int, int] | None,
 ) -> RowGroup:
     chunks: dict[int, Chunk] = {}
     statistics: dict[int, dict[int, Any]] = {}
@@ -263,7 +263,7 @@ def _row_group(
     content_bytes = sum(column[3][6] for column in group[1])
     keys = _key_bounds(schema, bounds)
     start = _leading(bounds)[0]
-    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, extents=extents)
+    return RowGroup(group[3], size_bytes, content_bytes, keys, start, chunks, key_filter, extents, filtered)
 
 
 def _chunk(element: bytes, column: dict[int, Any]) -> Chunk:

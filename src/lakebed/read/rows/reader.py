@@ -503,9 +503,8 @@ class Reader:
 
     def _opened_rows(self, files: Sequence[DataFile], request: ReadRequest) -> Iterator[pa.RecordBatch | Unfiltered]:
         statistics = request.statistics
-        beginning = request.point or beginning_of(request.schema, request.keys)
-        if beginning is not None and len(files) > 1:
-            files = self._points.candidates(files, request, beginning)
+        if len(files) > 1 and (point := request.point or beginning_of(request.schema, request.keys)):
+            files = self._points.candidates(files, request, point)
             if not files:
                 return iter(())
         with statistics.step("open"):
