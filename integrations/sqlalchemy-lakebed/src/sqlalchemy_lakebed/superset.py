@@ -1,7 +1,7 @@
 """What Apache Superset has to know of Lakebed: grains of time, literals of times, kinds of columns, and errors.
 
 Superset finds it by the entry point ``superset.db_engine_specs``; nothing else imports it. Superset reads rows over
-Arrow, since pandas has the nanoseconds that Python has not. Core. :class:`LakebedEngineSpec`.
+Arrow, since pandas has the nanoseconds that Python has not. Core type: :class:`LakebedEngineSpec`.
 """
 
 from __future__ import annotations
