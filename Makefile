@@ -238,7 +238,8 @@ lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest version
 .PHONY: lock-integrations
 lock-integrations: $(STAMP) ## Update the lock files of integrations/
 	@for name in $(INTEGRATIONS); do $(BIN)/uv pip compile --quiet --upgrade $(subst make lock,make lock-integrations,$(LOCK)) \
-	    --project integrations/$$name --no-emit-package lakebed --no-emit-package sqlalchemy-lakebed --group integrations/$$name/pyproject.toml:dev \
+	    --project integrations/$$name --no-emit-package lakebed --no-emit-package sqlalchemy-lakebed \
+	    --group integrations/$$name/pyproject.toml:dev \
 	    --output-file integrations/$$name/requirements.lock integrations/$$name/pyproject.toml || exit 1; done
 
 .PHONY: clean
