@@ -29,8 +29,8 @@ settings.load_profile("default")
 # most of them did longest. tests/processes/storage/test_local.py holds which files and folders are made safe, and when.
 os.fsync = lambda _descriptor: None
 
-# An instance on local disk puts so many files aside for a disk without room. To make them took nine tenths of the time
-# to make an instance, and tests make thousands.
+# An instance on local disk reserves files with disk space, for when the disk is full. They took nine tenths of the time
+# to create an instance, and tests create thousands: here each reserves one.
 RESERVE_FILES, disk_space.RESERVE_FILES = disk_space.RESERVE_FILES, 1
 
 # What a shell starts in the background ignores Ctrl-C, and so does all that it starts in turn.

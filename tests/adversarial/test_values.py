@@ -333,7 +333,7 @@ def shown(values):
 
 
 every_share = pytest.mark.parametrize("share", few((2, 1), 1))
-"""One in so many of the values, chosen by the call, or all of them."""
+"""A share of 2 tries every second value, from a start that the name of the call gives; a share of 1 tries all."""
 
 
 @every_share

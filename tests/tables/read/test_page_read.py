@@ -76,8 +76,8 @@ def test_a_limit_of_one_keys_rows_takes_the_first_of_all_files(tmp_path, limit):
 def test_with_a_limit_many_files_are_asked_for_keys_near_the_first_alone(tmp_path, begin):
     reader, plan = reads(tmp_path, lambda number: range(number, 24_000, 24))
     keys = EncodedRange(NUMBERS.codec.encode((begin,))) if begin else ALL_KEYS
-    # Of 12 files each has some 84 of the first thousand rows, and so many more are read: two pages of each column, or
-    # three from the midst of a page. Without that it were ten or more.
+    # Each of the 12 files has about 84 of the first thousand rows. A read of these and of as many more takes two pages
+    # of each column, or three from the middle of a page. A read of all files from the first key on takes ten or more.
     assert scanned(reader, plan(keys), 1_000)[1].pages <= (3 if begin else 2) * 2 * FILES + 4
 
 
