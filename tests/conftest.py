@@ -9,7 +9,6 @@ import os
 import re
 import signal
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from hypothesis import HealthCheck, settings
 
 from lakebed.storage import disk_space
 from tests.lakes import lake, memory_lake  # noqa: F401 - fixtures of all tests
+from tests.waiting import join_checkpoints
 
 # A run of `make test` has to end; examples that take long (a store, a file) are not a fault of the test.
 settings.register_profile("default", max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -255,9 +255,7 @@ def _process_as_before() -> Iterator[None]:
     logger.handlers.clear()
     logger.propagate = True
     logger.setLevel(logging.NOTSET)
-    for thread in threading.enumerate():
-        if thread.name == "lakebed-checkpoint":
-            thread.join()
+    join_checkpoints()
 
 
 @pytest.fixture(autouse=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +27,13 @@ def until(condition: Callable[[], Found], *, every_s: float = 0.02) -> Found:
         assert time.monotonic() < deadline_s, f"not within {WAIT_S} s"
         time.sleep(every_s)
     return found
+
+
+def join_checkpoints() -> None:
+    """Wait for the checkpoints that this process is writing: afterwards its commits change no file any more."""
+    for thread in threading.enumerate():
+        if thread.name == "lakebed-checkpoint":
+            thread.join()
 
 
 def unclaimed_port() -> int:

@@ -6,7 +6,6 @@ is read.
 """
 
 import json
-import threading
 
 import msgspec
 import pyarrow as pa
@@ -25,6 +24,7 @@ from tests.documents import rewritten
 from tests.raising import raises
 from tests.tables.ingest.cases import ingested, put
 from tests.variants import Planted, planted
+from tests.waiting import join_checkpoints
 
 SCHEMA = Schema({"k": "string"}, values={"v": "int64"})
 
@@ -56,9 +56,7 @@ def inbox(tmp_path_factory):
 
 def poisoned(tmp_path, table, **changes):
     """Return the table as opened by another process after the latest entry was changed."""
-    for thread in threading.enumerate():
-        if thread.name == "lakebed-checkpoint":
-            thread.join()
+    join_checkpoints()
     rewrite_last(tmp_path, table.log, table_prefix(table.id), **changes)
     for found in (tmp_path / table_prefix(table.id) / "checkpoints").rglob("*"):
         if found.is_file():
@@ -185,9 +183,7 @@ def test_a_request_for_what_this_process_cannot_read_does_not_stop_the_others(tm
 )
 def test_a_checkpoint_of_strange_parts_is_not_believed(tmp_path, table, parts):
     table.write(rows("a"))
-    for thread in threading.enumerate():
-        if thread.name == "lakebed-checkpoint":
-            thread.join()
+    join_checkpoints()
     table.log.checkpoints.write_whole(table.log.head)
     path = tmp_path / table_prefix(table.id) / "checkpoints/latest/manifest.ndjson"
     body = path.read_bytes().partition(b"\n")[2]

@@ -18,6 +18,7 @@ from lakebed.table.backup import PASSED_OVER, REPLACED, InstanceCopy, backup, en
 from lakebed.upkeep.retention.run import gc
 from tests.raising import raises
 from tests.soaked import few
+from tests.waiting import join_checkpoints
 
 FORMAT = Path(__file__).parents[2] / "docs" / "format.md"
 
@@ -167,6 +168,7 @@ def test_a_token_that_was_revoked_is_none_in_the_next_copy(tmp_path, capsys):
 def test_a_place_that_is_no_place_for_a_copy_is_refused(tmp_path, capsys, target, says):
     for name in ("lake", "other"):
         lakebed.create(str(tmp_path / name)).create_table("t", lakebed.Schema({"k": "int64"})).write(rows(0, 3))
+    join_checkpoints()
     before = sorted(tmp_path.rglob("*"))
     code, said = command(capsys, "-i", str(tmp_path / "lake"), "backup", "create", str(tmp_path / target))
     assert (code, says in said) == (2, True), said

@@ -21,6 +21,7 @@ from tests.clocks import set_clock
 from tests.system_calls import set_calls
 from tests.tables.cli.conftest import Cli
 from tests.variants import creates_over, planted
+from tests.waiting import join_checkpoints
 
 
 def checks_of(cli: Cli) -> dict[str, dict[str, str]]:
@@ -28,6 +29,7 @@ def checks_of(cli: Cli) -> dict[str, dict[str, str]]:
 
 
 def test_a_sound_instance_passes_and_nothing_is_left_there(cli: Cli, table: str, url: str) -> None:
+    join_checkpoints()
     before = sorted(Path(url).rglob("*"))
     ran = cli("doctor")
     assert ran.code == 0

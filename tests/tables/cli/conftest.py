@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ import pytest
 import lakebed
 from lakebed.cli import main
 from lakebed.storage import telemetry
+from tests.waiting import join_checkpoints
 
 SCHEMA = {
     "row_key": {"place": "string", "sensor": "int32"},
@@ -113,9 +113,7 @@ def made(lake: Path, *lines: Sequence[object]) -> list[str]:
             code = main(["--instance", str(lake), *map(str, words)])
         assert code == 0, err.getvalue()
         printed.append(out.getvalue())
-    for thread in threading.enumerate():
-        if thread.name == "lakebed-checkpoint":
-            thread.join()
+    join_checkpoints()
     return printed
 
 
