@@ -55,6 +55,12 @@ def pages() -> list[str]:
     return sorted(name for name in kept if not name.startswith("docs/decisions/"))
 
 
+def issue_forms() -> list[str]:
+    """The forms by which issues are written, relative to the root."""
+    forms = (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")
+    return sorted(path.relative_to(ROOT).as_posix() for path in forms if path.name != "config.yml")
+
+
 def text_of(page: str) -> str:
     """The page's Markdown."""
     return (ROOT / page).read_text("utf-8")

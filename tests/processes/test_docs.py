@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 import pytest
+import yaml
 
 import lakebed
 import lakebed.spark
@@ -236,7 +237,7 @@ def test_code_with_another_value_than_stands_beside_it_is_found():
         pages.run(pages.Block("page", 7, "python", "a = 1\na  # 2\n"), names)
 
 
-@pytest.mark.parametrize("page", pages.pages())
+@pytest.mark.parametrize("page", [*pages.pages(), *pages.issue_forms()])
 def test_every_command_on_a_page_is_one_of_the_command_line(page):
     """Whole commands are parsed with their options. Those in running text need not have all of their arguments."""
     if page != "docs/cli.md":  # generated from the commands
@@ -255,6 +256,20 @@ def test_every_command_on_a_page_is_one_of_the_command_line(page):
         assert command or not named or words[0] in groups | shared, f"{page}:{line}: lakebed {' '.join(words)}"
         unknown = {word.partition("=")[0] for word in words if word.startswith("--")} - shared
         assert unknown <= options.get(command, set()), f"{page}:{line}: lakebed {' '.join(words)}"
+
+
+@pytest.mark.parametrize("form", pages.issue_forms())
+def test_an_issue_form_can_be_filled_in(form):
+    """The sites that show such forms refuse a whole form for one unknown or missing word."""
+    content = yaml.safe_load(pages.text_of(form))
+    assert set(content) == {"name", "description", "labels", "body"}
+    fields = [field for field in content["body"] if field["type"] != "markdown"]
+    assert {field["type"] for field in fields} <= {"textarea", "input", "dropdown"}
+    assert all(set(field) <= {"type", "id", "attributes", "validations"} for field in fields)
+    assert all(field["attributes"]["label"] for field in fields)
+    assert all(isinstance(option, str) for field in fields for option in field["attributes"].get("options", ()))
+    assert len({field["id"] for field in fields}) == len(fields)
+    assert any(field.get("validations", {}).get("required") for field in fields)
 
 
 def test_a_command_that_is_none_is_found():
