@@ -1,8 +1,8 @@
 """Run the targets for as long as it is given, add up what they did, and write the page: ``make trust MINUTES=30``.
 
-``python -m tests.trust run [--minutes N] [--only T3,T5]``: slices in turn, each in a process of its own, the target
-first that has had the least of its share. Exits with 1 if a slice found something, hung or died, or if an event was too
-rare.
+``python -m tests.trust run [--minutes N] [--only T3,T5] [--jobs N]``: slices, each in a process of its own and by
+default one for each core at once, the target first that has had the least of its share. Exits with 1 if a slice found
+something, hung or died, or if an event was too rare.
 ``python -m tests.trust slice TARGET SEED`` runs one slice again. ``python -m tests.trust page`` writes the page alone.
 """
 
@@ -15,6 +15,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tests.trust.page import PAGE, page_of
 from tests.trust.results import Result, Slice, read_results, write_results
@@ -36,7 +38,7 @@ def _revision() -> str:
 def in_process(target: Target, seed: int, hang_s: float = HANG_S) -> tuple[Slice, float, float]:
     """Run a slice in a process of its own; return it, and the seconds and the seconds of CPU that it took."""
     command = [sys.executable, "-m", "tests.trust", "slice", target.id, str(seed)]
-    begun, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
+    begun, cpu_s = time.monotonic(), 0.0
     # A group of its own: a slice that hangs has servers and children.
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT, start_new_session=True
@@ -44,40 +46,55 @@ def in_process(target: Target, seed: int, hang_s: float = HANG_S) -> tuple[Slice
     try:
         out, said = process.communicate(timeout=hang_s)
         lines = [line for line in out.splitlines() if line.startswith(MARK)]
-        died = f"slice {seed} died with {process.returncode}: {said[-1_500:]}"
-        done = Slice.from_json(lines[0][len(MARK) :]) if lines else Slice(findings=[died])
+        done = Slice(findings=[f"slice {seed} died with {process.returncode}: {said[-1_500:]}"])
+        if lines:
+            used, _, made = lines[0][len(MARK) :].partition(" ")
+            done, cpu_s = Slice.from_json(made), float(used)
     except subprocess.TimeoutExpired:
         done = Slice(findings=[f"slice {seed} hung for {hang_s} s"])
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     return done, time.monotonic() - begun, cpu_s
 
 
-def run(minutes: float, only: list[str]) -> int:
-    """Run slices until the time is over; return the number of findings of this run."""
+def _used_s() -> float:
+    """Return the seconds of CPU of this process and of its children that have ended."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def run(minutes: float, only: list[str], jobs: int) -> int:
+    """Run slices, ``jobs`` at once, until the time is over; return the number of findings of this run."""
     end, revision, findings = time.monotonic() + 60 * minutes, _revision(), 0
     results = read_results()
-    spent: dict[str, float] = {}
+    begun = Counter({name: result.slices for name, result in results.items()})
+    spent: Counter[str] = Counter()
     chosen = [target for target in TARGETS if (target.id in only if only else not target.by_itself)]
-    while time.monotonic() < end:
-        due = [t for t in chosen if t.rounds is None or results.get(t.id, Result()).slices < t.rounds]
-        if not due:
-            break
-        target = min(due, key=lambda one: spent.get(one.id, 0.0) / one.weight)
-        result = results.setdefault(target.id, Result())
-        seed = result.slices
-        done, seconds, cpu_s = in_process(target, seed)
-        spent[target.id] = spent.get(target.id, 0.0) + seconds
-        result.add(done, seed, revision, seconds, cpu_s)
-        write_results(results)
-        findings += len(done.findings)
-        print(f"{target.id} {seed}: {done.units:,} {target.unit} in {seconds:.0f} s", flush=True)
-        for finding in done.findings:
-            print(f"  FOUND {finding[:1_000]}", flush=True)
+    running: dict[Future[tuple[Slice, float, float]], tuple[Target, int]] = {}
+    with ThreadPoolExecutor(jobs) as pool:
+        while True:
+            due = [target for target in chosen if target.rounds is None or begun[target.id] < target.rounds]
+            if due and len(running) < jobs and time.monotonic() < end:
+                target = min(due, key=lambda one: spent[one.id] / one.weight)
+                running[pool.submit(in_process, target, begun[target.id])] = target, begun[target.id]
+                begun[target.id] += 1
+                # Known only when it has ended: until then, so that others have their turn.
+                spent[target.id] += 1
+                continue
+            if not running:
+                break
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                target, seed = running.pop(future)
+                done, seconds, cpu_s = future.result()
+                spent[target.id] += round(seconds)
+                results.setdefault(target.id, Result()).add(done, seed, revision, seconds, cpu_s)
+                write_results(results)
+                findings += len(done.findings)
+                print(f"{target.id} {seed}: {done.units:,} {target.unit} in {seconds:.0f} s", flush=True)
+                for finding in done.findings:
+                    print(f"  FOUND {finding[:1_000]}", flush=True)
     rare = [line for target in chosen if target.id in results for line in target.too_rare(results[target.id])]
     print("\n".join(f"  TOO RARE {line}" for line in rare))
     PAGE.write_text(page_of(results), "utf-8")
@@ -91,6 +108,7 @@ def main(arguments: list[str] | None = None) -> int:
     running = commands.add_parser("run")
     running.add_argument("--minutes", type=float, default=30)
     running.add_argument("--only", default="", help="targets, such as T3,T5")
+    running.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="slices at once")
     again = commands.add_parser("slice")
     again.add_argument("target", choices=sorted(BY_ID))
     again.add_argument("seed", type=int)
@@ -102,7 +120,9 @@ def main(arguments: list[str] | None = None) -> int:
         only = [one for one in given.only.split(",") if one]
         if unknown := [one for one in only if one not in BY_ID]:
             parser.error(f"no target {', '.join(unknown)}; targets: {', '.join(BY_ID)}")
-        return 1 if run(given.minutes, only) else 0
+        if given.jobs < 1:
+            parser.error(f"--jobs {given.jobs}: must be at least 1")
+        return 1 if run(given.minutes, only, given.jobs) else 0
     if given.command == "page":
         PAGE.write_text(page_of(read_results()), "utf-8")
     elif given.command == "trace":
@@ -110,7 +130,8 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         # Kills end processes, not machines; power cuts are a model of their own.
         os.fsync = lambda _descriptor: None  # type: ignore[assignment]
-        print(f"{MARK}{BY_ID[given.target].run(given.seed).to_json()}", file=sys.__stdout__, flush=True)
+        made = BY_ID[given.target].run(given.seed).to_json()
+        print(f"{MARK}{_used_s():.1f} {made}", file=sys.__stdout__, flush=True)
     return 0
 
 
