@@ -53,6 +53,7 @@ from lakebed.table.tracker.runs import TaskRun
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from lakebed.files.sorting.range_pieces import FileBytes
     from lakebed.model.keys import KeyRange
     from lakebed.storage.contract import Storage
     from lakebed.table.instance import Instance
@@ -166,6 +167,8 @@ class TableCall:
 class Piece(NamedTuple):
     """Bytes that a map task sends to a reduce task: ``map`` is the number of the task, ``chunk`` and ``part`` are its
     own numbers of the piece.
+
+    One that a reduce task gets may lie ``at`` a place on local disk, for as long as the task runs.
     """
 
     reducer: int
@@ -173,6 +176,7 @@ class Piece(NamedTuple):
     chunk: int
     part: int
     payload: pa.Buffer
+    at: FileBytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +197,14 @@ class MapReduce(Generic[T]):
 
 
 class Exchange(Protocol):
-    """Runs tasks of which all have to succeed, and carries pieces of any size between them."""
+    """Runs tasks of which all have to succeed, and carries pieces of at most ``piece_bytes_max`` between them."""
+
+    @property
+    def piece_bytes_max(self) -> int:
+        """The largest size of a piece."""
+
+    def compression(self, size_bytes: int) -> str | None:
+        """Return how the rows of an input of this size are to be compressed in pieces: ``lz4``, or None."""
 
     def run_all(self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall) -> list[T]:
         """Run ``work`` on every value, a task each; return the results in the order of the values.

@@ -18,6 +18,7 @@ Source: docs/decisions/0081-pieces-travel-by-an-exchange.md.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -30,6 +31,7 @@ from lakebed.errors import Code, Error
 from lakebed.jobs.executor import Piece
 from lakebed.jobs.job_progress import Callback, Progress
 from lakebed.storage.disk_space import delete_abandoned_folders, scratch_folder, writing_to
+from lakebed.system import available_memory_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -47,11 +49,24 @@ _WORD = 8
 _RECORD = ("chunk", "part", "offset", "size")
 
 
+_UNCOMPRESSED_SHARE = 0.1
+"""The size of an input, as a share of the machine's memory, whose pieces are not compressed. They take some four times
+as many bytes, which the page cache then has room for beside the tasks. Larger ones are written to disk in part."""
+
+
 class PieceFiles:
     """The exchange of an executor; see :class:`lakebed.jobs.executor.Exchange`."""
 
+    piece_bytes_max = sys.maxsize
+    """Reduce tasks read pieces where they lie, which need not be in one part for that alone."""
+
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
+
+    @staticmethod
+    def compression(size_bytes: int) -> str | None:
+        """As :meth:`lakebed.jobs.executor.Exchange.compression`."""
+        return None if size_bytes <= _UNCOMPRESSED_SHARE * available_memory_bytes() else "lz4"
 
     def run_all(self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall) -> list[T]:
         """As :meth:`lakebed.jobs.executor.Exchange.run_all`."""
@@ -186,6 +201,8 @@ def _pieces_of(folder: Path, names: Sequence[str], reducers: int, reducer: int) 
     import numpy as np
     import pyarrow as pa
 
+    from lakebed.files.sorting.range_pieces import FileBytes
+
     for number, name in enumerate(names):
         with pa.memory_map(str(folder / name)) as file:
 
@@ -200,4 +217,5 @@ def _pieces_of(folder: Path, names: Sequence[str], reducers: int, reducer: int) 
             records = words(records_at, int(end - first) * len(_RECORD)).reshape(-1, len(_RECORD))
             for chunk, part, offset, size in records.tolist():
                 file.seek(offset)
-                yield Piece(reducer, number, chunk, part, file.read_buffer(size))
+                at = FileBytes(folder / name, offset, size)
+                yield Piece(reducer, number, chunk, part, file.read_buffer(size), at)

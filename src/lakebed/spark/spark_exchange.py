@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pyarrow as pa
 
@@ -51,6 +51,14 @@ class SparkExchange:
     """The exchange of a session, which ``start`` gives when there are tasks."""
 
     start: Callable[[], SparkSession]
+
+    piece_bytes_max: ClassVar[int] = 32 * 1024 * 1024
+    """Of larger values, Spark's shuffle and its Python workers copy more at once than a task should hold."""
+
+    @staticmethod
+    def compression(size_bytes: int) -> str | None:  # noqa: ARG004 - pieces travel, whatever their size
+        """As :meth:`lakebed.jobs.executor.Exchange.compression`."""
+        return "lz4"
 
     def run_all(self, values: Sequence[Any], work: Work[T], made: type[T], call: TableCall) -> list[T]:
         """As :meth:`lakebed.jobs.executor.Exchange.run_all`, by one action."""
@@ -149,7 +157,7 @@ def reduce_function(work: MapReduce[Any]) -> ArrowFunction:
 
 
 def _row(piece: Piece) -> pa.RecordBatch:
-    *numbers, payload = piece
+    *numbers, payload = piece[:5]
     *columns, address = (pa.array([value], pa.int32()) for value in (*numbers, address_of(piece.reducer)))
     # Without a copy of the payload.
     ends = pa.py_buffer(array("i", (0, payload.size)))

@@ -66,6 +66,8 @@ def _received(reducer: int, pieces: Iterator[Piece], value: str = "") -> list[li
     got = []
     for piece in pieces:
         assert piece.reducer == reducer
+        if piece.at is not None:
+            assert piece.at.read(0, piece.at.size) == piece.payload
         got.append([piece.map, piece.chunk, piece.part, PAYLOADS.index(piece.payload.to_pybytes())])
     return got or None
 

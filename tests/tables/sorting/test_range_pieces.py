@@ -15,7 +15,14 @@ from hypothesis import strategies as st
 from lakebed import Schema
 from lakebed.files.parquet.layout import ONE_FILE_BYTES
 from lakebed.files.parquet.sizes import gather
-from lakebed.files.sorting.range_pieces import RangePieces, RangeSort, read_pieces, write_pieces, write_ranges
+from lakebed.files.sorting.range_pieces import (
+    FileBytes,
+    RangePieces,
+    RangeSort,
+    read_pieces,
+    write_pieces,
+    write_ranges,
+)
 from lakebed.files.sorting.ranges import KeyRanges, divide
 from lakebed.model.keys import KeyCodec
 from lakebed.model.merge_modes import KEEP_ALL, Aggregate, Latest
@@ -30,14 +37,17 @@ TINY = 3_000
 PLENTY = 64 << 20
 
 
-def files_of(folder, batches, ranges, chunk_bytes=500, compression="lz4"):
-    """Pieces of chunks in the order of arrival."""
-    paths = []
-    for chunk in gather(batches, 2**31 - 1, chunk_bytes):
-        paths.append(folder / f"{len(paths)}.arrow")
-        with pa.OSFile(str(paths[-1]), "wb") as sink:
+def parts_of(folder, batches, ranges, chunk_bytes=500, compression="lz4"):
+    """Pieces of chunks in the order of arrival, one after another in a file that has other bytes besides."""
+    parts = []
+    path = folder / "pieces"
+    with pa.OSFile(str(path), "wb") as sink:
+        for chunk in gather(batches, 2**31 - 1, chunk_bytes):
+            sink.write(b"other")
+            begin = sink.tell()
             write_pieces([*divide(chunk, ranges)], sink, compression=compression)
-    return paths
+            parts.append(FileBytes(path, begin, sink.tell() - begin))
+    return parts
 
 
 @settings(max_examples=settings.default.max_examples)
@@ -48,9 +58,9 @@ def test_pieces_become_one_run(case, data):
     limit = data.draw(st.sampled_from([TINY, PLENTY]))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = files_of(folder, case.batches(5), ranges, compression=data.draw(st.sampled_from(["lz4", None])))
-        run = write_ranges(paths, ranges, case.layout, folder, memory_limit_bytes=limit, cuts=cuts)
-        assert {path for path in folder.iterdir() if path not in {file.path for file in run}} == set(paths)
+        parts = parts_of(folder, case.batches(5), ranges, compression=data.draw(st.sampled_from(["lz4", None])))
+        run = write_ranges(parts, ranges, case.layout, folder, memory_limit_bytes=limit, cuts=cuts)
+        assert {path for path in folder.iterdir() if path not in {file.path for file in run}} == {folder / "pieces"}
         table = read(run, case.schema)
         assert (table is None) == (not case.rows)
         if table is None:
@@ -72,9 +82,9 @@ def test_rows_are_merged_in_the_order_of_files_and_rows(mode, rows, data):
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         batches = [batch.cast(SCHEMA.arrow) for batch in as_batches(rows, 5)]
-        paths = files_of(folder, batches, ranges)
+        parts = parts_of(folder, batches, ranges)
         limit = data.draw(st.sampled_from([TINY, PLENTY]))
-        run = write_ranges(paths, ranges, layout, folder, memory_limit_bytes=limit, mode=mode)
+        run = write_ranges(parts, ranges, layout, folder, memory_limit_bytes=limit, mode=mode)
         assert [one for file in run for one in pq.read_table(file.path).to_pylist()] == meaning(mode, rows)
 
 
@@ -100,8 +110,8 @@ def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(
     layout = small_layout(schema, file_bytes=ONE_FILE_BYTES)
     limit = batch.nbytes // 20
 
-    paths = files_of(tmp_path, batch_slices(batch), ranges, limit // 6)
-    run = write_ranges(paths, ranges, layout, tmp_path, memory_limit_bytes=limit, mode=mode)
+    parts = parts_of(tmp_path, batch_slices(batch), ranges, limit // 6)
+    run = write_ranges(parts, ranges, layout, tmp_path, memory_limit_bytes=limit, mode=mode)
 
     codec = KeyCodec((*schema.row_key, *schema.sort_key))
     order = sorted(range(ROWS), key=lambda n: codec.encode(keys[n]))
@@ -114,7 +124,7 @@ def test_a_range_that_the_sample_misjudged_is_sorted_in_the_memory_of_the_limit(
         assert found == [one["a"] for one in meaning(mode, rows)]
 
     # A batch is a whole range here, or rows of one key.
-    batches = [*RangeSort(schema, tmp_path, rows_max=2000, bytes_max=limit // 6).ordered(RangePieces(paths), ranges)]
+    batches = [*RangeSort(schema, tmp_path, rows_max=2000, bytes_max=limit // 6).ordered(RangePieces(parts), ranges)]
     assert max(batch.nbytes for batch in batches) <= limit // 6
     assert [key for batch in batches for key in sort_keys(schema, batch)] == [codec.encode(keys[n]) for n in order]
 
@@ -125,8 +135,8 @@ def test_rows_of_few_bytes_are_bounded_by_their_number(tmp_path):
     keys = [n * 7919 % 300 if n % 3 else 77 for n in range(1000)]
     batch = pa.record_batch({"k": keys}, schema=schema.arrow)
     ranges = KeyRanges(schema.row_key)
-    paths = files_of(tmp_path, batch_slices(batch), ranges)
-    found = [*RangeSort(schema, tmp_path, rows_max=40, bytes_max=2**30).ordered(RangePieces(paths), ranges)]
+    parts = parts_of(tmp_path, batch_slices(batch), ranges)
+    found = [*RangeSort(schema, tmp_path, rows_max=40, bytes_max=2**30).ordered(RangePieces(parts), ranges)]
     assert [key for batch in found for key in batch.column("k").to_pylist()] == sorted(keys)
     assert max(batch.num_rows for batch in found) <= 40
 
@@ -135,11 +145,11 @@ def batch_slices(batch):
     return [batch.slice(at, 50) for at in range(0, batch.num_rows, 50)]
 
 
-def test_a_file_says_which_ranges_it_has(tmp_path):
+def test_a_part_of_a_file_says_which_ranges_it_has(tmp_path):
     ranges = KeyRanges(SCHEMA.row_key, (SCHEMA.codec.encode((3,)),))
     batches = as_batches([row(k, 0, k, "x") for k in (5, 1, 4)], 9)
-    (path,) = files_of(tmp_path, batches, ranges)
-    found = RangePieces([path])
+    (part,) = parts_of(tmp_path, batches, ranges)
+    found = RangePieces([part])
     assert found.rows == 3
     pieces = [(number, [batch.column("k").to_pylist() for batch in read_pieces(some)]) for number, some in found]
     assert pieces == [(0, [[1]]), (1, [[5, 4]])]

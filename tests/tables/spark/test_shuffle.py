@@ -3,7 +3,7 @@
 import contextlib
 import random
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ import pytest
 import lakebed
 from lakebed import Aggregate, DamagedError, Error, First, KeepAll, Latest, Schema
 from lakebed.files.parquet.sizes import gather
+from lakebed.files.sorting.range_pieces import FileBytes
 from lakebed.files.sorting.ranges import divide
 from lakebed.files.sorting.sort import sort_runs
 from lakebed.jobs.bulk_import.map_inputs import staged_chunks
@@ -172,6 +173,22 @@ def test_parts_of_a_piece_arrive_in_any_order(shuffle, tmp_path):
     assert len(sent) > 20
     random.Random(1).shuffle(sent)
     assert sum(new.file.rows for new in settle({0: 300}, reduced(sent, shuffle, tmp_path))) == 300
+
+
+@pytest.mark.parametrize("compression", ["lz4", None])
+def test_pieces_that_lie_on_disk_are_read_there(shuffle, tmp_path, compression):
+    sent = sent_by(0, rows_of(7), replace(shuffle, part_bytes=2**31, compression=compression))
+    path = tmp_path / "pieces"
+    path.write_bytes(b"".join(piece.payload.to_pybytes() for piece in sent))
+    begins = [0, *accumulate(piece.payload.size for piece in sent)]
+    lying = [
+        piece._replace(at=FileBytes(path, begin, piece.payload.size))
+        for piece, begin in zip(sent, begins, strict=False)
+    ]
+    (scratch := tmp_path / "scratch").mkdir()
+    made = reduced(lying, shuffle, scratch)
+    assert not [*scratch.rglob("[0-9]*-*")]
+    assert sum(new.file.rows for new in settle({0: 300}, made)) == 300
 
 
 def test_no_rows_make_nothing(shuffle, tmp_path):

@@ -1,15 +1,18 @@
 """Pieces of ranges in files, between the tasks that divide rows by ranges of keys and those that sort the ranges.
 
-A task that divides writes the pieces of one chunk for one receiver as one Arrow file (:func:`write_pieces`): a record
-batch for each range, and in the footer which ranges these are, and their sizes. A task that sorts has such files in the
-order in which their rows arrived, reads range by range, and writes one run (:func:`write_ranges`).
+A task that divides writes the pieces of one chunk for one receiver one after another (:func:`write_pieces`): a message
+of Arrow's for each range, and an index behind them with the schema, the ranges, their sizes, and where each message
+lies. A task that sorts has such content, each in a :class:`FileBytes`, in the order in which the rows arrived, reads
+range by range, and writes one run (:func:`write_ranges`).
+
+    message, message, … index: schema, [range, rows, bytes in memory, offset, length] …; length of the index (8 bytes)
 
 *Memory.* A range is read, sorted and written before the next one. Ranges are cut by a sample, so one may have more rows
 than expected. One that exceeds its share of the memory limit, by bytes or by rows, is divided again, into files of its
 own, by keys sampled from it, however often. A key with many rows gets a range for itself, whose rows are in order as
 they arrived: it is never held. So a wrong sample costs time, and no memory.
 
-Core types: :class:`RangePieces`; :func:`write_pieces`, :func:`write_ranges`.
+Core types: :class:`FileBytes`, :class:`RangePieces`; :func:`write_pieces`, :func:`write_ranges`.
 
 Rules. Local paths and buffers only. Scratch files are deleted when a call returns or raises.
 
@@ -23,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -45,8 +48,8 @@ if TYPE_CHECKING:
     from lakebed.model.merge_modes import MergeMode
     from lakebed.model.schema import Schema
 
-_INDEX = b"ranges"
-_Index = list[tuple[int, int, int]]
+_Index = tuple[bytes, list[tuple[int, int, int, int, int]]]
+_LENGTH_BYTES = 8
 
 _RANGE_SHARE = 6
 """A range is held twice while it is sorted, beside a row group, and the files of one that is divided again three
@@ -61,13 +64,33 @@ _SAMPLES_OF_RANGE = 64
 _PARTS_MAX = 256
 
 
+class FileBytes(NamedTuple):
+    """Bytes of a file, which stay as they are for as long as a task reads them."""
+
+    path: Path
+    begin: int
+    size: int
+
+    @classmethod
+    def whole(cls, path: Path) -> FileBytes:
+        """Return all bytes of a file."""
+        return cls(path, 0, path.stat().st_size)
+
+    def read(self, begin: int, size: int) -> pa.Buffer:
+        """Read some of the bytes. The file is open meanwhile."""
+        with pa.OSFile(str(self.path)) as file:
+            return file.read_at(size, self.begin + begin)
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPiece:
-    """A piece in a file: its range, the number of its batch there, and its size in memory."""
+    """A piece: its range, the schema of its rows, where it lies in which part of a file, and its size in memory."""
 
     range: int
-    path: Path
-    batch: int
+    schema: pa.Schema
+    part: FileBytes
+    begin: int
+    size: int
     rows: int
     bytes: int
 
@@ -75,26 +98,35 @@ class StoredPiece:
 def write_pieces(
     pieces: Sequence[tuple[int, pa.RecordBatch]], sink: pa.NativeFile, *, compression: str | None = "lz4"
 ) -> None:
-    """Write the pieces of one chunk, at least one, as an Arrow file; ``compression`` is ``lz4`` or None."""
-    index = [(number, rows.num_rows, rows.nbytes) for number, rows in pieces]
+    """Write the pieces of one chunk, at least one; ``compression`` is ``lz4`` or None."""
+    schema = pieces[0][1].schema
     options = pa.ipc.IpcWriteOptions(compression=compression, use_threads=False)
-    footer = {_INDEX: msgpack.encode(index)}
-    with pa.ipc.new_file(sink, pieces[0][1].schema, options=options, metadata=footer) as writer:
-        for _, rows in pieces:
+    first = sink.tell()
+    placed = []
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        # The schema is written with the first batch: of no rows, which nothing reads.
+        writer.write_batch(pieces[0][1].slice(0, 0))
+        for number, rows in pieces:
+            begin = sink.tell()
             writer.write_batch(rows)
+            placed.append((number, rows.num_rows, rows.nbytes, begin - first, sink.tell() - begin))
+    index = msgpack.encode((schema.serialize().to_pybytes(), placed))
+    sink.write(index + len(index).to_bytes(_LENGTH_BYTES, "little"))
 
 
 class RangePieces:
-    """The pieces in some files, by range, in the order of the files. A file is open while it is read."""
+    """The pieces in some parts of files, by range, in the order of the parts."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
+    def __init__(self, parts: Sequence[FileBytes]) -> None:
         self.by_range: dict[int, list[StoredPiece]] = defaultdict(list)
         self.rows = 0
-        for path in paths:
-            with pa.OSFile(str(path)) as source:
-                index = msgpack.decode(pa.ipc.open_file(source).metadata[_INDEX], type=_Index)
-            for batch, (number, rows, size) in enumerate(index):
-                self.by_range[number].append(StoredPiece(number, path, batch, rows, size))
+        for part in parts:
+            end = part.size - _LENGTH_BYTES
+            length = int.from_bytes(part.read(end, _LENGTH_BYTES), "little")
+            described, index = msgpack.decode(part.read(end - length, length), type=_Index)
+            schema = pa.ipc.read_schema(pa.py_buffer(described))
+            for number, rows, size, begin, stored in index:
+                self.by_range[number].append(StoredPiece(number, schema, part, begin, stored, rows, size))
                 self.rows += rows
 
     def __iter__(self) -> Iterator[tuple[int, list[StoredPiece]]]:
@@ -105,12 +137,11 @@ class RangePieces:
 def read_pieces(pieces: Iterable[StoredPiece]) -> Iterator[pa.RecordBatch]:
     """Return the rows of pieces, a batch for each."""
     for piece in pieces:
-        with pa.OSFile(str(piece.path)) as source:
-            yield pa.ipc.open_file(source).get_batch(piece.batch)
+        yield pa.ipc.read_record_batch(piece.part.read(piece.begin, piece.size), piece.schema)
 
 
 def write_ranges(  # noqa: PLR0913 - pieces and their ranges, layout, folder, memory, cuts and mode
-    paths: Sequence[Path],
+    parts: Sequence[FileBytes],
     ranges: KeyRanges,
     layout: Layout,
     scratch: Path,
@@ -122,10 +153,10 @@ def write_ranges(  # noqa: PLR0913 - pieces and their ranges, layout, folder, me
     """Sort the rows of pieces and write them as one run in the folder ``scratch``; see
     :func:`~lakebed.files.parquet.file_writer.write_run`.
 
-    ``paths`` are files of :func:`write_pieces`, in the order in which their rows arrived. By a ``mode`` other than
-    ``KeepAll``, rows with equal merge keys become one.
+    ``parts`` have the content of :func:`write_pieces` each, in the order in which their rows arrived. By a ``mode``
+    other than ``KeepAll``, rows with equal merge keys become one.
     """
-    found = RangePieces(paths)
+    found = RangePieces(parts)
     schema = layout.schema
     order = schema
     if not mode.keeps_all:
@@ -181,14 +212,14 @@ class RangeSort:
         cuts = {keys.min, keys.max, *chosen, *map(successor, alone)}
         ranges = KeyRanges(self._fields, tuple(sorted(cut for cut in cuts if cut)))
         with scratch_folder("range", self._folder) as folder:
-            paths: list[Path] = []
+            parts: list[FileBytes] = []
             for chunk in gather(self._rows(pieces), self._rows_max, self._bytes_max):
-                path = folder / f"{len(paths):06d}.arrow"
+                path = folder / f"{len(parts):06d}.pieces"
                 with writing_to(folder), pa.OSFile(str(path), "wb") as sink:
                     write_pieces([*divide(chunk, ranges)], sink)
                 del chunk
-                paths.append(path)
-            yield from self.ordered(RangePieces(paths), ranges, alone)
+                parts.append(FileBytes.whole(path))
+            yield from self.ordered(RangePieces(parts), ranges, alone)
 
     def _sample(self, pieces: Sequence[StoredPiece], parts: int) -> list[bytes]:
         """Return ``parts`` keys of the pieces, ascending, between which about as many rows lie; some may be equal."""

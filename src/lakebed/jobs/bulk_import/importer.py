@@ -374,6 +374,9 @@ class Importer:
         """Run the map tasks and the reduce tasks; none if there are no rows."""
         if not map_input.tasks:
             return ()
+        exchange = self.executor.exchange
+        compression = exchange.compression(map_input.size_bytes)
+        shuffle = replace(shuffle, part_bytes=exchange.piece_bytes_max, compression=compression)
         work = MapReduce(
             values=map_input.tasks,
             map=partial(map_task, shuffle=shuffle, chunks=map_input.chunks),
@@ -382,7 +385,7 @@ class Importer:
             made=Reduced,
             rows=sum(map_input.rows),
         )
-        reduced = self.executor.exchange.map_reduce(work, self._in_phase("sort and merge"))
+        reduced = exchange.map_reduce(work, self._in_phase("sort and merge"))
         return settle(dict(enumerate(map_input.rows)), reduced, shuffle.merge)
 
     def commit(self, files: Sequence[NewFile], request: ImportRequest) -> tuple[int | None, bool]:

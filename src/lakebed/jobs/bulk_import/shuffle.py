@@ -1,9 +1,10 @@
 """The two sides of the shuffle of a bulk import: what a map task sends, and what a reduce task makes of it.
 
 A map task reads its share of the input in chunks that fit into its memory, divides each by ranges of keys
-(:mod:`lakebed.files.sorting.ranges`), and sends each reducer the ranges that it owns as a *piece*: a compressed Arrow
-file, in parts of at most 32 MiB, opaque to what carries them (:class:`~lakebed.jobs.executor.Exchange`). A reduce task
-writes the parts to their places on disk as they come, then sorts range after range and sends the files of its keys.
+(:mod:`lakebed.files.sorting.ranges`), and sends each reducer the ranges that it owns as a *piece*, opaque to what
+carries it (:class:`~lakebed.jobs.executor.Exchange`), which says how large a part may be, and whether it is worth
+compressing. A reduce task writes the parts to disk as they come, unless they lie there, then sorts range after range
+and sends the files of its keys.
 
 *No row is lost or doubled.* Spark may compute a map task again for some of its reducers, for instance after a lost
 block. If the second attempt gave other rows, or divided them differently, reducers of the two attempts would together
@@ -51,11 +52,8 @@ from lakebed.storage.disk_space import writing_to
 from lakebed.write.run import check_rows, send_run
 
 if TYPE_CHECKING:
+    from lakebed.files.sorting.range_pieces import FileBytes
     from lakebed.files.sorting.ranges import KeyRanges
-
-PART_BYTES_MAX = 32 * 1024 * 1024
-"""The size of a part of a piece. Of larger values, Spark's shuffle and its Python workers copy more at once than a task
-should hold."""
 
 ACCOUNT = -1
 """The chunk number of the piece that is a map task's account."""
@@ -77,7 +75,8 @@ def whole_key(schema: Schema, mode: MergeMode = KEEP_ALL) -> Schema:
 @dataclass(frozen=True, slots=True)
 class Shuffle:
     """What all tasks of one import share. ``boundaries`` divide the reducers, ``cuts`` divide their keys into ranges,
-    ``partitions`` the table, which merges rows by the mode ``merge``. Pieces travel in parts of ``part_bytes``.
+    ``partitions`` the table, which merges rows by the mode ``merge``. Pieces travel in parts of ``part_bytes``, with
+    rows that are compressed as ``compression`` says.
     """
 
     place: Root
@@ -89,7 +88,8 @@ class Shuffle:
     partitions: tuple[bytes, ...]
     merge: MergeMode = KEEP_ALL
     cuts: tuple[bytes, ...] = ()
-    part_bytes: int = PART_BYTES_MAX
+    part_bytes: int = 32 * 1024 * 1024
+    compression: str | None = "lz4"
 
     @property
     def ranges(self) -> KeyRanges:
@@ -155,7 +155,7 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> It
         for reducer, owned in groupby(divide(chunk, ranges), lambda piece: owners[piece[0]]):
             found = list(owned)
             rows[reducer] += sum(part.num_rows for _, part in found)
-            for part, content in enumerate(_encoded_parts(found, shuffle.part_bytes)):
+            for part, content in enumerate(_encoded_parts(found, shuffle)):
                 digest = xxh3_128(content).hexdigest()
                 total.update(f"{reducer} {chunk_number} {part} {digest};".encode())
                 pieces[reducer].append((chunk_number, part, digest))
@@ -165,15 +165,15 @@ def send_pieces(number: int, chunks: Iterable[pa.Table], shuffle: Shuffle) -> It
         yield Piece(reducer, number, ACCOUNT, 0, pa.py_buffer(encode(account)))
 
 
-def _encoded_parts(pieces: Sequence[tuple[int, pa.RecordBatch]], part_bytes: int) -> Iterator[pa.Buffer]:
-    """Return a file of pieces in parts: slices of it, which is held."""
+def _encoded_parts(pieces: Sequence[tuple[int, pa.RecordBatch]], shuffle: Shuffle) -> Iterator[pa.Buffer]:
+    """Return pieces as bytes, in parts: slices of them, which are held."""
     from lakebed.files.sorting.range_pieces import write_pieces
 
     sink = pa.BufferOutputStream()
-    write_pieces(pieces, sink)
+    write_pieces(pieces, sink, compression=shuffle.compression)
     content = sink.getvalue()
-    for begin in range(0, content.size, part_bytes):
-        yield content.slice(begin, min(part_bytes, content.size - begin))
+    for begin in range(0, content.size, shuffle.part_bytes):
+        yield content.slice(begin, min(shuffle.part_bytes, content.size - begin))
 
 
 # -- the reduce side --------------------------------------------------------------------------------------------
@@ -194,27 +194,28 @@ def reduce_task(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle) -> Redu
 
 
 def merge_pieces(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle, scratch: Path) -> Reduced | None:
-    """Write and check all pieces of one reducer, sort their rows, and send the files; None without pieces."""
+    """Check all pieces of one reducer, sort their rows, and send the files; None without pieces.
+
+    Pieces that do not lie on disk are written to the folder ``scratch``.
+    """
     from lakebed.files.sorting.range_pieces import write_ranges
 
     got: dict[int, _FromMap] = defaultdict(_FromMap)
-    for _, number, chunk, part, payload in pieces:
+    content: dict[tuple[int, int], FileBytes] = {}
+    for _, number, chunk, part, payload, at in pieces:
         if chunk == ACCOUNT:
             got[number].accounts.append(decode(payload, Account))
             continue
         if (chunk, part) in got[number].pieces:
             raise _doubled(number)
         got[number].pieces[chunk, part] = xxh3_128(payload).hexdigest()
-        with writing_to(scratch):
-            _write_part(_piece_path(scratch, number, chunk), part * shuffle.part_bytes, payload)
+        content[number, chunk] = at or _written(scratch / f"{number}-{chunk}", part * shuffle.part_bytes, payload)
     if not got:
         return None
     accounts = {number: _checked(number, received) for number, received in got.items()}
-    # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
-    chunks = sorted({(number, chunk) for number, received in got.items() for chunk, _ in received.pieces})
-    inputs = [_piece_path(scratch, number, chunk) for number, chunk in chunks]
     run = write_ranges(
-        inputs,
+        # In the order of the source: map tasks are numbered by it, and so are the chunks of each.
+        [part for _, part in sorted(content.items())],
         shuffle.ranges,
         shuffle.layout,
         scratch,
@@ -228,15 +229,14 @@ def merge_pieces(reducer: int, pieces: Iterable[Piece], shuffle: Shuffle, scratc
     return Reduced(files, {number: replace(account, pieces=()) for number, account in accounts.items()})
 
 
-def _piece_path(scratch: Path, number: int, chunk: int) -> Path:
-    return scratch / f"{number}-{chunk}.arrow"
+def _written(path: Path, begin: int, payload: pa.Buffer) -> FileBytes:
+    """Write a part to its place in a file; parts come in any order. Return all that is in the file until now."""
+    from lakebed.files.sorting.range_pieces import FileBytes
 
-
-def _write_part(path: Path, begin: int, payload: pa.Buffer) -> None:
-    """Write a part of a piece to its place in the file; parts come in any order."""
-    with path.open("r+b" if path.exists() else "xb") as file:
+    with writing_to(path.parent), path.open("r+b" if path.exists() else "xb") as file:
         file.seek(begin)
         file.write(payload)
+    return FileBytes.whole(path)
 
 
 def _doubled(number: int) -> Error:
