@@ -54,7 +54,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         text = re.sub(r"\]\(\.\./([a-z-]+)/README\.md\)", r"](\1.md)", text)
         files.append(File.generated(config, f"{INTEGRATIONS}/{path.parent.name}.md", content=text))
     for path in sorted((root / EXAMPLES).rglob("*")):
-        if path.is_file() and path.suffix != ".pyc":
+        if path.is_file() and path.suffix != ".pyc" and "node_modules" not in path.parts:
             copy = path.relative_to(root).as_posix()
             files.append(File.generated(config, copy, abs_src_path=str(path)))
     return files
