@@ -74,10 +74,10 @@ test-spark: $(CLASSES) ## Run the tests that start Spark
 test-downgrade: $(STAMP) ## Let the Lakebed of a WHEEL, by default of HEAD, work on an instance of this checkout
 	@$(BIN)/python -m tests.golden.downgrade $(or $(WHEEL),HEAD)
 
-.PHONY: second-reader-go
-second-reader-go: $(STAMP) ## Fetch the modules of the reader in Go, and hold it to the specification kit
-	@cd examples/second_reader_go && go mod download
-	@$(BIN)/python -m pytest -q tests/golden/test_kit.py -k '[go'
+.PHONY: second-reader-js
+second-reader-js: $(STAMP) ## Fetch the packages of the reader in JavaScript, and hold it to the specification kit
+	@npm ci --prefix examples/second_reader_js --ignore-scripts --no-audit --no-fund --silent
+	@$(BIN)/python -m pytest -q tests/golden/test_kit.py -k '[js'
 
 .PHONY: coverage
 coverage: $(STAMP) ## Run test-core and fail if too few branches are covered

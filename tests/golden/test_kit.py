@@ -1,6 +1,6 @@
 """Readers that know docs/format.md alone answer as Lakebed does, and refuse what they should (tests/golden/kit.json).
 
-The reader in Go needs a Go toolchain and its modules: ``make second-reader-go`` fetches them. Without, it is skipped.
+The reader in JavaScript needs Node.js and its packages: ``make second-reader-js`` fetches them. Without, it is skipped.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import functools
 import json
-import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -22,7 +21,8 @@ from lakebed.errors import DamagedError, NotFoundError, UnsupportedFormatError
 from tests.golden.kit import CASES, KIT, answer, line, lines_of, rows_at, tables
 from tests.golden.make import ARCHIVE, FOLDER, extract
 
-GO_READER = Path(second_reader.__file__).parent / "second_reader_go"
+JS_READER = Path(second_reader.__file__).parent / "second_reader_js"
+NODE_MIN = 20
 GIVEN = json.loads((FOLDER / KIT).read_text())
 
 
@@ -67,25 +67,27 @@ def _bytes_of(value):
 
 
 @functools.cache
-def go_program(folder):
-    """Build the reader from modules that are there, without a download."""
-    go = shutil.which("go") or shutil.which("/usr/local/go/bin/go")
-    if go is None:
-        pytest.skip("no Go toolchain")
-    program = folder / "second_reader"
-    settings = {**os.environ, "GOPROXY": "off", "GOFLAGS": "-mod=mod", "GOTOOLCHAIN": "local"}
-    command = [go, "build", "-o", str(program), "."]
-    done = subprocess.run(
-        command, cwd=GO_READER, capture_output=True, text=True, env=settings, timeout=900, check=False
-    )
-    if "module lookup disabled" in done.stderr or "requires go" in done.stderr:
-        pytest.skip(f"modules of Go are missing, `make second-reader-go` fetches them: {done.stderr[:200]}")
-    assert done.returncode == 0, done.stderr
-    return program
+def js_command():
+    """The command of the reader, with packages that are there, without a download."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node.js")
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
+    if int(version.strip().removeprefix("v").partition(".")[0]) < NODE_MIN:
+        pytest.skip(f"Node.js is {version.strip()}, of {NODE_MIN} at least")
+    installed = JS_READER / "node_modules" / ".package-lock.json"
+    if not installed.exists() or versions(installed) != versions(JS_READER / "package-lock.json"):
+        pytest.skip("the locked packages of the reader in JavaScript are missing: `make second-reader-js` fetches them")
+    return [node, str(JS_READER / "main.js")]
 
 
-def by_go(root, table, version, program):
-    command = [str(program), str(root), table, *([] if version is None else [str(version)])]
+def versions(lock):
+    packages = json.loads(lock.read_text())["packages"]
+    return {name: package["version"] for name, package in packages.items() if name}
+
+
+def by_js(root, table, version):
+    command = [*js_command(), str(root), table, *([] if version is None else [str(version)])]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode in (3, 4):
         raise Refused({{3: "unsupported", 4: "damaged"}[done.returncode]}, done.stderr)
@@ -93,14 +95,14 @@ def by_go(root, table, version, program):
     return [line(json.loads(one)) for one in done.stdout.splitlines()]
 
 
-@pytest.fixture(params=["lakebed", "python", "go"])
-def reader(request, tmp_path_factory):
-    if request.param == "go":
-        return functools.partial(by_go, program=go_program(tmp_path_factory.getbasetemp()))
-    return {"lakebed": by_lakebed, "python": by_second_reader}[request.param]
+@pytest.fixture(params=["lakebed", "python", "js"])
+def reader(request):
+    if request.param == "js":
+        js_command()
+    return {"lakebed": by_lakebed, "python": by_second_reader, "js": by_js}[request.param]
 
 
-UNABLE = {"by_go": {"greatest": "the merge mode custom"}}
+UNABLE = {"by_js": {"greatest": "the merge mode custom"}}
 """What a reader may refuse: tables that depend on SQL which it cannot evaluate (docs/format.md, 1.3)."""
 
 
@@ -110,15 +112,14 @@ def test_the_kit_has_the_rows_of_lakebed_and_every_case(tmp_path):
     assert stored == {name: (table, result, names) for name, (table, _, result, names) in CASES.items()}
 
 
-@pytest.mark.parametrize("reader", ["python", "go"], indirect=True)
+@pytest.mark.parametrize("reader", ["python", "js"], indirect=True)
 def test_another_reader_gives_the_expected_rows(reader, tmp_path):
     root = extract(FOLDER / ARCHIVE, tmp_path) / "lake"
-    name = getattr(reader, "func", reader).__name__
     compared = 0
     for wanted in GIVEN["tables"]:
         table, version = wanted["table"], wanted["version"]
-        if table in UNABLE.get(name, {}):
-            with pytest.raises(Refused, match=UNABLE[name][table]):
+        if table in UNABLE.get(reader.__name__, {}):
+            with pytest.raises(Refused, match=UNABLE[reader.__name__][table]):
                 reader(root, table, version)
             continue
         lines = reader(root, table, version)
@@ -148,3 +149,10 @@ def test_a_reader_refuses_what_it_should(reader, case, tmp_path):
         reader(root, case["table"], None)
     assert case["result"] in raised.value.kinds
     assert case["names"] in str(raised.value)
+
+
+def test_the_reader_in_javascript_is_short_and_its_lock_names_no_host():
+    lines = [one for path in JS_READER.glob("*.js") for one in path.read_text("utf-8").splitlines()]
+    assert len(lines) <= 700
+    assert max(map(len, lines)) <= 120
+    assert "resolved" not in (JS_READER / "package-lock.json").read_text("utf-8")
