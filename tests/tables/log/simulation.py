@@ -15,6 +15,9 @@ from lakebed.log.backends.objects import ObjectLogs
 from lakebed.log.log_limits import LIMITS
 from lakebed.log.outcomes import Committed, Contended
 from lakebed.model.state import persistent_table
+from lakebed.model.state.machine import TABLE
+from lakebed.model.state.partition_files import PartitionFiles
+from lakebed.model.state.persistent_table import PersistentTable
 from lakebed.model.state.transactions import CreateTable, ProposeFiles
 from lakebed.storage import probe, retries
 from lakebed.table.table import Table
@@ -33,6 +36,16 @@ class OrderedDelta(dict):
 
     def update(self, changes):
         return OrderedDelta({**self, **changes})
+
+
+def tables_of_the_empty_state():
+    """What all states are made of. They are older than any patch of the type of their changes."""
+    for name in TABLE.empty.__struct_fields__:
+        found = getattr(TABLE.empty, name)
+        if isinstance(found, PartitionFiles):
+            yield from (found, found._table)
+        elif isinstance(found, PersistentTable):
+            yield found
 
 
 def one_by_one(act, items):
@@ -65,6 +78,7 @@ def drawn_by(world, monkeypatch):
             (entry, "NAMED_WITHIN", 3),
             (sidecars, "NAMED_WITHIN", 3),
             (tail.LogTail, "start_checkpoint", lambda one: world.write_checkpoint(one)),  # noqa: PLW0108 - a method
+            *((table, "_delta", OrderedDelta()) for table in tables_of_the_empty_state()),
         ):
             patch.setattr(*replaced)
         yield
