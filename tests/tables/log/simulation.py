@@ -25,7 +25,7 @@ from lakebed.testing.faults import FaultPlan
 from tests.clocks import set_clock
 from tests.pure.state.cases import SCHEMA
 from tests.tables.log.schedule import Lock
-from tests.tables.log.world import HISTORY_S, KEYS, TABLE_ID, Process, World, expect
+from tests.tables.log.world import KEYS, TABLE_ID, Process, World, expect
 
 PROCESSES = 4
 TASKS = 7
@@ -109,7 +109,7 @@ def _empty_state_cache():
 
 def _run(world):
     first = Table(TABLE_ID, "t", world.inner, ObjectLogs(world.inner), dict).log
-    settings = {"history_s": HISTORY_S, "log_s": 0}
+    settings = {"history_s": world.history_s, "log_s": 0}
     create = CreateTable(TABLE_ID, SCHEMA, settings, (KEYS["f"],))
     world.processes.append(Process(world, "first"))
     first.limits = world.limits

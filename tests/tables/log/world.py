@@ -57,7 +57,9 @@ RUNS = count()
 
 LETTERS = "abcdefghijkl"
 KEYS = {letter: key(letter) for letter in LETTERS}
-HISTORY_S = 5
+HISTORIES_S = (5, 5, 30)
+"""How long files are kept: so shortly that many are deleted, or so long that a reader can be slow."""
+
 FAULT_SHARES = (0, 0, 0.02, 0.1, 0.35)
 
 
@@ -92,6 +94,7 @@ class World:
             segment_age=timedelta(seconds=4),
             inline_bytes=self.random.choice([0, LIMITS.inline_bytes]),
         )
+        self.history_s = self.random.choice(HISTORIES_S)
         self.schedule = Schedule(Random(seed + 1_000_000))
         self.inner = ClockedStorage(connect(f"memory://simulation-{next(RUNS)}"))
         self.faulty = FaultyStorage(self.inner, FaultPlan(self._rules(), seed))
@@ -402,11 +405,11 @@ def read(world, process):
     """Follow, and read every file of the state within the delay that keeps them."""
     asked_at = world.inner.time
     state = process.table.state()
-    for _ in range(world.schedule.random.choice([0, 10, 40])):
-        if (world.inner.time - asked_at).total_seconds() < HISTORY_S - 2:
+    for _ in range(world.schedule.random.choice([0, 10, 40, 400])):
+        if (world.inner.time - asked_at).total_seconds() < world.history_s - 2:
             world.schedule.pause("reads slowly")
     for file in state.referenced().values():
         if world.storage.get(data_name(TABLE_ID, file)) is None:
             passed_s = (world.inner.time - asked_at).total_seconds()
-            expect(passed_s >= HISTORY_S, f"{file.id} was deleted under a reader after {passed_s} seconds")
+            expect(passed_s >= world.history_s, f"{file.id} was deleted under a reader after {passed_s} seconds")
             return
