@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -60,6 +60,6 @@ def object_path(root: Path, file: DataFile) -> Path:
     return root / data_name(TABLE, file)
 
 
-def parts_of(stream: IO[bytes]) -> Callable[[tuple[int, int]], bytes]:
+def parts_of(stream: IO[bytes]) -> Callable[[Sequence[tuple[int, int]]], list[bytes]]:
     """What reads (offset, length) parts of an open file."""
-    return lambda place: os.pread(stream.fileno(), place[1], place[0])
+    return lambda places: [os.pread(stream.fileno(), length, offset) for offset, length in places]

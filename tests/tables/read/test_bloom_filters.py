@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from lakebed import Schema
-from lakebed.files.parquet.bloom_filters import HashedKey, HashedKeys, Overlap, filters_of
+from lakebed.files.parquet.bloom_filters import HashedKey, HashedKeys, Overlap, _block, _may_hold, filters_of
 from lakebed.files.parquet.file_writer import write_run
 from lakebed.files.parquet.footer import read_footer
 from lakebed.files.parquet.open_files import OpenFile
@@ -81,10 +81,9 @@ def test_many_files_asked_together_answer_as_each_by_itself(schema, threads, tmp
 
 
 def reading(files):
-    def read(position, place):
+    def read(position, places):
         with files[position][0].open("rb") as stream:
-            stream.seek(place[0])
-            return stream.read(place[1])
+            return parts_of(stream)(places)
 
     return read
 
@@ -158,6 +157,26 @@ def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
     cache = ReadCache(1 << 20)
     assert asked.files_of(overlap, reading([(path, footer)]), cache) == in_place([(path, footer)], asked) == [0]
     assert cache.get(CacheKind.FILTERS, overlap.parts[0].filters[0].cache_key[1]) is not None
+
+
+def test_the_first_probe_of_a_filter_is_one_round_trip(schema, tmp_path):
+    """Or two, if the bytes between its header and its blocks are so many that its size is guessed wrong."""
+    path, footer = written(tmp_path, schema, keys_of(schema, range(100)))
+    ((over, (begin, length)),) = filters_of(footer.groups[0], schema.row_key)
+    stored = path.read_bytes()[begin : begin + length]
+    size = 1 << length.bit_length() - 1
+    for padding, trips in (0, 1), (5, 1), (size, 2):
+        content = stored[:-size] + bytes(padding) + stored[-size:]
+        asked = []
+
+        def read(places, content=content, asked=asked):
+            asked.append(places)
+            return [content[offset : offset + count] for offset, count in places]
+
+        for key in keys_of(schema, range(100)):
+            hashed = member(schema, key)._hashes[over]
+            assert _may_hold(hashed, _block(read, (0, len(content)), hashed, {}))
+        assert len(asked) == 100 * trips
 
 
 @pytest.mark.parametrize("every", [1, 300])

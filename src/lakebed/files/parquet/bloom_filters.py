@@ -58,8 +58,11 @@ _PART_BYTES = 400  # of Python, for each row group of an overlap
 
 Hashes = np.ndarray[Any, np.dtype[np.uint64]]
 FilterBlocks = np.ndarray[Any, np.dtype[np.uint32]]
-ReadFilter = Callable[[int, ByteRange], bytes]
-"""Reads (offset, length) bytes of the file at a position in an overlap."""
+ReadParts = Callable[[Sequence[ByteRange]], Sequence[bytes]]
+"""Reads (offset, length) parts of a file, in one round trip if it is on a store."""
+
+ReadFilter = Callable[[int, Sequence[ByteRange]], Sequence[bytes]]
+"""As :data:`ReadParts`, of the file at a position in an overlap."""
 
 
 class HashedKey:
@@ -82,8 +85,8 @@ class HashedKey:
                 hashes[-count] = xxhash.xxh64_intdigest(beginning)
         return hashes
 
-    def may_be_in(self, read: Callable[[ByteRange], bytes], group: RowGroup, sizes: dict[int, int | None]) -> bool:
-        """Return whether the key may be in a row group of the file that ``read`` reads parts of. Raises as that does.
+    def may_be_in(self, read: ReadParts, group: RowGroup, sizes: dict[int, int | None]) -> bool:
+        """Return whether the key may be in a row group of the file that ``read`` reads. Raises as that does.
 
         ``sizes`` caches the sizes of the file's filters, by offset.
         """
@@ -186,7 +189,7 @@ class OverlapFilter(Struct, frozen=True):
 
     def read_all(self, read_filter: ReadFilter, cache: ReadCache) -> bytes:
         """Return all blocks of the filter, from the file; cached from now on."""
-        data = read_filter(self.file, self.byte_range)
+        (data,) = read_filter(self.file, [self.byte_range])
         size = _filter_bytes(data[:_HEADER_BYTES_MAX])
         blocks = _EVERY_KEY if size is None or size > len(data) else data[len(data) - size :]
         cache.keep(CacheKind.FILTERS, self.cache_key[1], blocks, len(blocks))
@@ -285,18 +288,26 @@ def _blocks(file: PagedFile, byte_range: ByteRange, uppers: Hashes) -> FilterBlo
     return blocks
 
 
-def _block(
-    read: Callable[[ByteRange], bytes], byte_range: ByteRange, hashed: int, sizes: dict[int, int | None]
-) -> bytes:
+def _block(read: ReadParts, byte_range: ByteRange, hashed: int, sizes: dict[int, int | None]) -> bytes:
     """Return the block of a filter for the upper half of a hash. ``sizes`` caches the sizes of filters, by offset."""
     offset, length = byte_range
+
+    def place(size: int) -> ByteRange:
+        number = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32
+        return offset + length - size + number * _BLOCK_BYTES, _BLOCK_BYTES
+
+    words = None
     if offset not in sizes:
-        sizes[offset] = _filter_bytes(read((offset, min(length, _HEADER_BYTES_MAX))))
+        # The size is in the header. Arrow's is a power of two, behind a short header: then one round trip is enough.
+        expected = 1 << length.bit_length() - 1
+        header, words = read([(offset, min(length, _HEADER_BYTES_MAX)), place(expected)])
+        sizes[offset] = found = _filter_bytes(header)
+        words = words if found == expected else None
     size = sizes[offset]
     if size is None or size > length:
         return _EVERY_KEY
-    block = (hashed >> 32) * (size // _BLOCK_BYTES) >> 32
-    words = read((offset + length - size + block * _BLOCK_BYTES, _BLOCK_BYTES))
+    if words is None:
+        (words,) = read([place(size)])
     return words if len(words) == _BLOCK_BYTES else _EVERY_KEY
 
 

@@ -214,12 +214,12 @@ class OpenFiles:
         with ThreadPoolExecutor(min(self.at_once, len(files)), "lakebed-open") as threads:
             return list(threads.map(telemetry.carry(partial(self.open, schema=schema)), files))
 
-    def read(self, opened: OpenFile, byte_range: ByteRange) -> bytes:
-        """Return these (offset, length) bytes of a file. Raises OSError, or as :meth:`open`."""
+    def read(self, opened: OpenFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
+        """Return these (offset, length) parts of a file, in one round trip. Raises OSError, or as :meth:`open`."""
         if opened.path is None:
-            return self.fetch(opened, [byte_range])[0]
+            return self.fetch(opened, byte_ranges)
         with opened.path.open("rb", buffering=0) as stream:
-            return opened.part(stream.fileno(), byte_range)
+            return [opened.part(stream.fileno(), byte_range) for byte_range in byte_ranges]
 
     def fetch(self, opened: OpenFile, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
         """Fetch parts of a file on a store in one round trip, none if all are in its tail. Raises as :meth:`read`."""
@@ -380,7 +380,7 @@ class OpenFiles:
         file, listed = opened.file, opened.footer.blocks
         try:
             if listed is not None:
-                return Blocks(listed, self.read(opened, listed.byte_range))
+                return Blocks(listed, self.read(opened, [listed.byte_range])[0])
             name = summary_name(self._table_id, file)
             data = self._storage.get(name) if file.summarised else None
             digests = b"" if data is None else Summary.from_ipc(data, name).blocks

@@ -243,10 +243,10 @@ class PagedFile:
         self.statistics.size_bytes += len(data)
         return data
 
-    def peek(self, byte_range: ByteRange) -> bytes:
-        """As :meth:`read`, of a local file, and not counted in the statistics."""
+    def peek(self, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
+        """As :meth:`read`, of parts of a local file, which are not counted in the statistics."""
         with self:
-            return self.opened.part(self._open(), byte_range)
+            return [self.opened.part(self._open(), byte_range) for byte_range in byte_ranges]
 
     def read_into(self, content: memoryview, byte_ranges: Sequence[ByteRange]) -> int:
         """Read these byte ranges, one after another, into ``content``; returns the number of bytes.

@@ -181,8 +181,8 @@ class PointLookup:
                 # Too large to be cached together: the filters are probed file by file.
                 return files
 
-            def read_filter(position: int, byte_range: ByteRange) -> bytes:
-                return self._files.read(self._files.open(files[position], schema), byte_range)
+            def read_filter(position: int, byte_ranges: Sequence[ByteRange]) -> list[bytes]:
+                return self._files.read(self._files.open(files[position], schema), byte_ranges)
 
             positions = hashed.files_of(overlap, read_filter, self._cache, self._files.at_once)
         statistics.files_by_filter += len(files) - len(positions)
