@@ -79,7 +79,8 @@ class FileBytes(NamedTuple):
     def read(self, begin: int, size: int) -> pa.Buffer:
         """Read some of the bytes. The file is open meanwhile."""
         with pa.OSFile(str(self.path)) as file:
-            return file.read_at(size, self.begin + begin)
+            file.seek(self.begin + begin)
+            return file.read_buffer(size)
 
 
 @dataclass(frozen=True, slots=True)
