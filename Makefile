@@ -223,7 +223,7 @@ soak: $(STAMP) ## Run a million random schedules of the protocol, random steps a
 MINUTES ?= 30
 .PHONY: trust
 trust: $(STAMP) ## Run the targets of docs/reliability.md for some time: make trust MINUTES=30; counts add up over runs
-	@$(WITH_POSTGRES) $(BIN)/python -m tests.trust run --minutes $(MINUTES) --only "$(ONLY)" </dev/null
+	@$(WITH_POSTGRES) $(BIN)/python -m tests.trust run --minutes $(MINUTES) --only "$(ONLY)" $(if $(UNTIL),--until $(UNTIL)) </dev/null
 
 .PHONY: lock
 lock: $(STAMP) ## Update the lock files to pyproject.toml and the newest versions that it allows

@@ -1,7 +1,8 @@
 """Run the targets for as long as it is given, add up what they did, and write the page: ``make trust MINUTES=30``.
 
-``python -m tests.trust run [--minutes N] [--only T3,T5] [--jobs N]``: slices, each in a process of its own and by
-default one for each core at once, the target first that has had the least of its share. Exits with 1 if a slice found
+``python -m tests.trust run [--minutes N] [--only T3,T5] [--until ci] [--jobs N]``: slices, each in a process of its own
+and by default one for each core at once, the target first that has had the least of its share; with ``--until`` only
+those that have not yet done what is asked in continuous integration, or of a release. Exits with 1 if a slice found
 something, hung or died, or if an event was too rare.
 ``python -m tests.trust slice TARGET SEED`` runs one slice again. ``python -m tests.trust page`` writes the page alone.
 """
@@ -65,17 +66,26 @@ def _used_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
-def run(minutes: float, only: list[str], jobs: int) -> int:
-    """Run slices, ``jobs`` at once, until the time is over; return the number of findings of this run."""
+def run(minutes: float, only: list[str], until: str | None, jobs: int) -> int:
+    """Run slices, ``jobs`` at once, until the time is over; return the number of findings of this run.
+
+    ``until`` is the column of the table that says when a target has done enough; None: never.
+    """
     end, revision, findings = time.monotonic() + 60 * minutes, _revision(), 0
     results = read_results()
     begun = Counter({name: result.slices for name, result in results.items()})
     spent: Counter[str] = Counter()
     chosen = [target for target in TARGETS if (target.id in only if only else not target.by_itself)]
+
+    def is_due(target: Target) -> bool:
+        done = target.rounds is not None and begun[target.id] >= target.rounds
+        enough = until is not None and target.id in results and results[target.id].units >= getattr(target, until)
+        return not (done or enough)
+
     running: dict[Future[tuple[Slice, float, float]], tuple[Target, int]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         while True:
-            due = [target for target in chosen if target.rounds is None or begun[target.id] < target.rounds]
+            due = [target for target in chosen if is_due(target)]
             if due and len(running) < jobs and time.monotonic() < end:
                 target = min(due, key=lambda one: spent[one.id] / one.weight)
                 running[pool.submit(in_process, target, begun[target.id])] = target, begun[target.id]
@@ -108,6 +118,7 @@ def main(arguments: list[str] | None = None) -> int:
     running = commands.add_parser("run")
     running.add_argument("--minutes", type=float, default=30)
     running.add_argument("--only", default="", help="targets, such as T3,T5")
+    running.add_argument("--until", choices=["ci", "release"], default=None, help="leave out what has done so much")
     running.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="slices at once")
     again = commands.add_parser("slice")
     again.add_argument("target", choices=sorted(BY_ID))
@@ -122,7 +133,7 @@ def main(arguments: list[str] | None = None) -> int:
             parser.error(f"no target {', '.join(unknown)}; targets: {', '.join(BY_ID)}")
         if given.jobs < 1:
             parser.error(f"--jobs {given.jobs}: must be at least 1")
-        return 1 if run(given.minutes, only, given.jobs) else 0
+        return 1 if run(given.minutes, only, given.until, given.jobs) else 0
     if given.command == "page":
         PAGE.write_text(page_of(read_results()), "utf-8")
     elif given.command == "trace":

@@ -26,7 +26,8 @@ files. And by bugs that are planted in the code, one at a time, which the harnes
 **How is it run?** `make trust MINUTES=30` runs slices of all targets for as long as it is given, as many at once as
 there are cores. Each slice is run from a number, its seed, in a process of its own; `python -m tests.trust slice T3 17`
 runs one again. Counts add up over all runs in `tests/trust/results.json`, from which the command writes this page. A
-run fails if a slice finds something, hangs or dies, or if a fault fired less often than its quota.
+run fails if a slice finds something, hangs or dies, or if a fault fired less often than its quota. `UNTIL=ci`, or
+`UNTIL=release`, leaves out the targets that have done what these columns ask.
 
 **Where is it weak?** A target whose count is below its column *release* is not reached yet. Nothing here ran on a real
 S3, GCS, Azure or DynamoDB: those servers are stand-ins on one machine. No power was cut: the disk is a model of POSIX.
