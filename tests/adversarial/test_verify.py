@@ -374,7 +374,7 @@ def test_a_summary_with_false_ranks_is_found(table):
     table.storage.replace(name, Summary(right.keys, off, right.rows, right.max_key).to_ipc())
     assert found(table, file) == ["summary_false"]
     table.storage.replace(name, Summary(right.keys, right.ranks, right.rows + 7, right.max_key).to_ipc())
-    assert found(table, file) == ["summary_false"]
+    assert found(table, file) == ["summary_damaged"]
     table.storage.delete([name])
     report = table.verify(deep=True)
     assert (kinds(report), report.sound) == (["summary_missing"], True)

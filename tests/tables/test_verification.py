@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 import lakebed
-from lakebed import Schema, clock
+from lakebed import DamagedError, KeyRange, Schema, clock
 from lakebed.log.backends.objects import ObjectLogs
 from lakebed.model.files import data_name, summary_name
 from lakebed.read.inspect.verification import numbering
@@ -114,6 +114,28 @@ def test_a_lost_summary_is_a_note(table, request):
     report = table.verify(files=True)
     assert kinds(report) == [("summary_missing", False)]
     assert report.sound
+
+
+def test_the_summary_of_another_file_is_refused_by_all_that_read_it(small_summaries):
+    """It is whole, and has a right digest; its ranks are wrong."""
+    made = lakebed.create(f"memory://{clock.random_token()}")
+    table = made.create_table("t", Schema({"k": "int64"}))
+    for first in (0, 7):
+        table.write(pa.table({"k": range(first, 2000 + first)}))
+    one, other = table.state().referenced().values()
+    names = [summary_name(table.id, file) for file in (one, other)]
+    stored = [table.storage.get(name) for name in names]
+    for name, data in zip(names, reversed(stored), strict=True):
+        table.storage.replace(name, data)
+    readers = (
+        lambda: table.count(KeyRange((100,), (200,))),
+        lambda: load_summaries(table.storage, table.id, (one, other), table.schema),
+        lambda: table.remove(KeyRange((100,), (200,))),
+    )
+    for read in readers:
+        with pytest.raises(DamagedError, match="is the summary of another file"):
+            read()
+    assert kinds(table.verify(deep=True)) == [("summary_damaged", True)] * 2
 
 
 def test_a_file_that_was_collected_while_it_was_looked_for_is_none_of_its_business(table):

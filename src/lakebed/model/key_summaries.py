@@ -29,6 +29,8 @@ from lakebed.model.keys import shortest_separator, successor
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from lakebed.model.files import DataFile
+
 SAMPLES_MAX = 1025
 """Maximum number of sampled keys. A step between samples is at most rows / 512 (the last widening may halve their
 number), and its midpoint is off by at most half of that: 0.1% of the file's rows."""
@@ -128,8 +130,21 @@ class Summary(Struct, frozen=True):
         return data.replace(_DIGEST_MARK + _NO_DIGEST, _DIGEST_MARK + _digest(data))
 
     @classmethod
+    def of(cls, file: DataFile, data: bytes, name: str) -> Summary:
+        """Verify and decode the stored form of a file's summary.
+
+        Raises as :meth:`from_ipc`, and if it is that of another file, as far as rows, least and greatest key show it.
+        """
+        found = cls.from_ipc(data, name)
+        if (found.rows, found.keys[:1], found.max_key) != (file.rows, (file.min_key,), file.max_key):
+            raise Code.SUMMARY_DAMAGED(
+                f"{name} is the summary of another file; delete it to have it made again", name=name
+            )
+        return found
+
+    @classmethod
     def from_ipc(cls, data: bytes, name: str) -> Summary:
-        """Verify and decode the stored form.
+        """Verify and decode the stored form of any summary.
 
         Raises DamagedError, which names the object, if it is altered, not a summary, or its ranks do not ascend.
         """

@@ -268,7 +268,7 @@ def an_unclear_sidecar_is_there():
 
 
 def files_go_while_they_are_read():
-    """A file is deleted as soon as nothing refers to it any more, whoever reads it."""
+    """A file is deleted as soon as nothing refers to it any more, even if it is being read."""
     yield Planted(collection, "cutoff", lambda now, _settings: now)
 
 

@@ -383,7 +383,7 @@ class OpenFiles:
                 return Blocks(listed, self.read(opened, [listed.byte_range])[0])
             name = summary_name(self._table_id, file)
             data = self._storage.get(name) if file.summarised else None
-            digests = b"" if data is None else Summary.from_ipc(data, name).blocks
+            digests = b"" if data is None else Summary.of(file, data, name).blocks
             return Blocks(BlockList.beside(file.size_bytes - file.footer_bytes, digests), digests) if digests else None
         except OSError as error:
             raise self.damaged(file, str(error)) from error

@@ -216,7 +216,7 @@ def _summary(storage: Storage, table_id: str, file: DataFile) -> tuple[Summary |
     remedy = "delete it: it is computed from its file when it is needed"
     try:
         data = storage.get(name) if file.summarised else None
-        return None if data is None else Summary.from_ipc(data, name), []
+        return None if data is None else Summary.of(file, data, name), []
     except DamagedError as error:
         return None, [damage("summary_damaged", error.message.partition(";")[0], remedy)]
     except StorageError as error:

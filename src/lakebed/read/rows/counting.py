@@ -158,7 +158,7 @@ class RowRanges:
         if file.id not in self._summaries:
             name = summary_name(self._state.table, file)
             data = self._storage.get(name)
-            self._summaries[file.id] = None if data is None else Summary.from_ipc(data, name)
+            self._summaries[file.id] = None if data is None else Summary.of(file, data, name)
         return self._summaries[file.id]
 
 

@@ -62,7 +62,7 @@ def load_summaries(
             if file.summarised:
                 storage.create(name, found[file.id].to_ipc())
         else:
-            found[file.id] = Summary.from_ipc(data, name)
+            found[file.id] = Summary.of(file, data, name)
     return found
 
 
