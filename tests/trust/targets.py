@@ -110,8 +110,9 @@ TARGETS = (
         slices.fuzzed, 0.6, quota={"refused": (UNITS, 0.2), "read": (UNITS, 0.02)},
     ),
     Target(
-        "T13", "Spark: tasks that fail, run twice, are killed; jobs that die", "tests", 12, 12,
+        "T13", "Spark: tasks that fail, run twice, are killed; jobs that die", "tests", 10, 10,
         slices.counted_tests(
+            "-m", "slow or not slow",
             "tests/spark/test_crashes.py", "tests/spark/test_signals.py", "tests/pipeline/test_crashes.py",
         ),
         0.3, rounds=1, by_itself=True,
