@@ -58,7 +58,8 @@ def write_page(found: dict[str, Any], folder: Path, page: Path, note: str = "") 
         f"rows an hour), a service maintained the table, and {plan['readers']} readers made {plan['gets']:g} gets a "
         f"second each. All of them got SIGKILL {len(killed)} times, at the dashed lines. {note}"
     )
-    lines = [f"# {plan['rows']:,} rows on one machine", "", fill(begin, 120), "", "| what | figure |", "|---|---|"]
+    title = f"# {plan['rows']:,} rows on one machine, {run['took_s'] / 60:.0f} minutes"
+    lines = [title, "", fill(begin, 120), "", "| what | figure |", "|---|---|"]
     lines += [*(f"| {what} | {figure} |" for what, figure in figures(found, gets)), ""]
     lines += ["## By minute", ""]
     for name, picture in pictures.items():
