@@ -264,10 +264,9 @@ def test_of_files_that_overlap_one_block_is_read_at_first_and_then_their_filters
     read = []
     whole = open_files.OpenFiles.read
 
-    def watched(self, opened, place):
-        if place != opened.footer.blocks.byte_range:
-            read.append((opened.file.id, place[1]))
-        return whole(self, opened, place)
+    def watched(self, opened, places):
+        read.extend((opened.file.id, place[1]) for place in places if place != opened.footer.blocks.byte_range)
+        return whole(self, opened, places)
 
     monkeypatch.setattr(open_files.OpenFiles, "read", watched)
 
