@@ -160,7 +160,7 @@ def test_a_filter_of_an_unknown_kind_has_every_key(schema, tmp_path):
 
 
 def test_the_first_probe_of_a_filter_is_one_round_trip(schema, tmp_path):
-    """Or two, if the bytes between its header and its blocks are so many that its size is guessed wrong."""
+    """It takes two if there are as many bytes between header and blocks as blocks, since the guessed size is wrong."""
     path, footer = written(tmp_path, schema, keys_of(schema, range(100)))
     ((over, (begin, length)),) = filters_of(footer.groups[0], schema.row_key)
     stored = path.read_bytes()[begin : begin + length]
