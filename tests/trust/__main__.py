@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from tests.trust.page import PAGE, page_of
@@ -66,6 +67,19 @@ def _used_s() -> float:
     return sum(one.ru_utime + one.ru_stime for one in used)
 
 
+def due(
+    targets: Sequence[Target], begun: Counter[str], results: Mapping[str, Result], until: str | None
+) -> list[Target]:
+    """Return the targets that have a slice left, and have not yet done what the column ``until`` asks, unless None."""
+
+    def is_due(target: Target) -> bool:
+        has_slices = target.rounds is None or begun[target.id] < target.rounds
+        units = results.get(target.id, Result()).units
+        return has_slices and (until is None or units < getattr(target, until))
+
+    return [target for target in targets if is_due(target)]
+
+
 def run(minutes: float, only: list[str], until: str | None, jobs: int) -> int:
     """Run slices, ``jobs`` at once, until the time is over; return the number of findings of this run.
 
@@ -76,21 +90,15 @@ def run(minutes: float, only: list[str], until: str | None, jobs: int) -> int:
     begun = Counter({name: result.slices for name, result in results.items()})
     spent: Counter[str] = Counter()
     chosen = [target for target in TARGETS if (target.id in only if only else not target.by_itself)]
-
-    def is_due(target: Target) -> bool:
-        done = target.rounds is not None and begun[target.id] >= target.rounds
-        enough = until is not None and target.id in results and results[target.id].units >= getattr(target, until)
-        return not (done or enough)
-
     running: dict[Future[tuple[Slice, float, float]], tuple[Target, int]] = {}
     with ThreadPoolExecutor(jobs) as pool:
         while True:
-            due = [target for target in chosen if is_due(target)]
-            if due and len(running) < jobs and time.monotonic() < end:
-                target = min(due, key=lambda one: spent[one.id] / one.weight)
+            waiting = due(chosen, begun, results, until)
+            if waiting and len(running) < jobs and time.monotonic() < end:
+                target = min(waiting, key=lambda one: spent[one.id] / one.weight)
                 running[pool.submit(in_process, target, begun[target.id])] = target, begun[target.id]
                 begun[target.id] += 1
-                # Known only when it has ended: until then, so that others have their turn.
+                # Its seconds are known when it ends. Without this, the first slices would be of one target.
                 spent[target.id] += 1
                 continue
             if not running:

@@ -6,11 +6,12 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from tests.trust import damaged_entries, power_cuts, seeded_bugs, slices
-from tests.trust.__main__ import in_process, main
+from tests.trust.__main__ import due, in_process, main
 from tests.trust.histories import Read, Written, anomalies
 from tests.trust.page import PAGE, page_of
 from tests.trust.results import Result, Slice, read_results, write_results
@@ -105,6 +106,37 @@ def test_a_slice_that_hangs_is_killed_and_is_a_finding():
     done, seconds, _ = in_process(BY_ID["T6"], 0, hang_s=0.5)
     assert (done.units, done.findings) == (0, ["slice 0 hung for 0.5 s"])
     assert seconds >= 0.5
+
+
+def test_a_target_is_due_until_its_slices_are_begun_or_it_has_done_enough():
+    endless, limited = target(), replace(target(), id="T2", rounds=3, ci=10, release=20)
+    results = {"T2": Result(slices=2, units=10)}
+
+    def ids(until, begun):
+        return [one.id for one in due([endless, limited], Counter(T1=9, T2=begun), results, until)]
+
+    assert ids(None, 2) == ids("release", 2) == ["T1", "T2"]
+    assert ids("ci", 2) == ids(None, 3) == ["T1"]
+    results["T1"] = Result(units=1)
+    assert ids("ci", 2) == []
+
+
+def test_a_run_counts_every_slice_once_however_many_run_at_once(tmp_path):
+    """The time is over once the first slices have begun, which end all the same."""
+    program = (
+        "import tests.trust.__main__ as m, pathlib, sys; folder = pathlib.Path(sys.argv[1]); results = {};"
+        "m.read_results = lambda: results; m.write_results = lambda _: None; m.PAGE = folder / 'page.md';"
+        "found = m.run(0.01, ['T2'], 'ci', 2); print(found, results['T2'].slices, results['T2'].units)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=True, cwd=slices.ROOT
+    )
+    lines = [line.split() for line in ran.stdout.splitlines() if line.startswith("T2 ")]
+    findings, count, units = map(int, ran.stdout.split()[-3:])
+    assert sorted(line[1] for line in lines) == [f"{seed}:" for seed in range(count)]
+    assert sum(int(line[2].replace(",", "")) for line in lines) == units
+    assert findings == 0
+    assert (tmp_path / "page.md").exists()
 
 
 def test_nights_add_up(tmp_path):
