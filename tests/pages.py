@@ -58,7 +58,7 @@ def pages() -> list[str]:
 def issue_forms() -> list[str]:
     """The forms by which issues are written, relative to the root."""
     forms = (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml")
-    return sorted(path.relative_to(ROOT).as_posix() for path in forms if path.name != "config.yml")
+    return sorted(path.relative_to(ROOT).as_posix() for path in forms)
 
 
 def text_of(page: str) -> str:
