@@ -127,6 +127,11 @@ class ExchangeConformance:
         table = instance.create_table("t", Schema({"k": "string"}), settings={"memory_limit_bytes": 2**26})
         return TableCall(table, Root(instance.url))
 
+    def test_it_says_how_large_pieces_may_be_and_how_their_rows_are_compressed(self, executor: Executor) -> None:
+        """For inputs of any size."""
+        assert executor.exchange.piece_bytes_max >= max(map(len, PAYLOADS))
+        assert {executor.exchange.compression(size) for size in (0, 2**20, 2**60)} <= {"lz4", None}
+
     def test_results_of_all_tasks_are_in_the_order_of_the_values(self, executor: Executor, call: TableCall) -> None:
         """Also without values."""
         exchange = executor.exchange

@@ -18,8 +18,10 @@ from lakebed.files.sorting.sort import sort_runs
 from lakebed.jobs.bulk_import.map_inputs import staged_chunks
 from lakebed.jobs.bulk_import.shuffle import ACCOUNT, Shuffle, merge_pieces, send_pieces, settle, whole_key
 from lakebed.jobs.executor import Root
+from lakebed.jobs.this_thread import ThisThread
 from lakebed.model.merge_modes import Custom
 from lakebed.model.state.transactions import ProposeFiles
+from lakebed.system import available_memory_bytes
 from lakebed.write.run import check_rows, send_run
 
 SCHEMA = Schema({"k": "string"}, {"n": "int64"}, {"v": "string"})
@@ -189,6 +191,12 @@ def test_pieces_that_lie_on_disk_are_read_there(shuffle, tmp_path, compression):
     made = reduced(lying, shuffle, scratch)
     assert not [*scratch.rglob("[0-9]*-*")]
     assert sum(new.file.rows for new in settle({0: 300}, made)) == 300
+
+
+def test_pieces_on_local_disk_are_compressed_if_the_page_cache_has_no_room_for_them():
+    exchange = ThisThread().exchange
+    assert [exchange.compression(size) for size in (0, available_memory_bytes() // 11)] == [None, None]
+    assert [exchange.compression(size) for size in (available_memory_bytes() // 9, 2**60)] == ["lz4", "lz4"]
 
 
 def test_no_rows_make_nothing(shuffle, tmp_path):

@@ -30,6 +30,7 @@ Errors: Error and DamagedError if accounts disagree; nothing is imported then.
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -88,7 +89,7 @@ class Shuffle:
     partitions: tuple[bytes, ...]
     merge: MergeMode = KEEP_ALL
     cuts: tuple[bytes, ...] = ()
-    part_bytes: int = 32 * 1024 * 1024
+    part_bytes: int = sys.maxsize
     compression: str | None = "lz4"
 
     @property
